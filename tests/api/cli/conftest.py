@@ -1,4 +1,4 @@
-"""The command line in this process, as a process of its own, and a service for it to speak to."""
+"""The command line in this process and as a separate process, and a service for its requests."""
 
 import io
 import json
@@ -23,7 +23,7 @@ COMMAND = (sys.executable, "-m", "api.cli")
 
 @dataclass(frozen=True)
 class Done:
-    """What a command left behind."""
+    """The result of a command."""
 
     code: int
     stdout: str
@@ -59,14 +59,14 @@ class Cli(Protocol):
 
 
 class Shell(Protocol):
-    """Runs one command in a process of its own, with an environment in which only what is given is set."""
+    """Runs one command in a separate process with only the given environment."""
 
     def __call__(self, *args: str | Path, **environment: str) -> Done: ...
 
 
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Cli]:
-    """The command line in this process: quick, for what a process makes no difference to."""
+    """The command line in this process: fast, for tests that need no separate process."""
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # typer sets its own
 
     def run(*args: str | Path, stdin: bytes = b"") -> Done:
@@ -87,7 +87,7 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.fixture
 def bare_environment(tmp_path: Path) -> Mapping[str, str]:
-    """The environment of somebody who has set nothing."""
+    """An environment without settings."""
     return {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
 
 
@@ -113,7 +113,7 @@ def shell(bare_environment: Mapping[str, str], tmp_path: Path) -> Shell:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a service on a database of its own, shared by the tests of a module."""
+    """The URL of a service with its own database, shared by the tests of a module."""
     directory = tmp_path_factory.mktemp("service")
     (directory / "token").write_text(ADMIN_TOKEN)
     (port,) = free_ports(1)

@@ -1,4 +1,4 @@
-"""Small files that are right, one of each kind that the command line reads."""
+"""Small valid files, one of each kind that the command line reads."""
 
 GPU = """\
 gpus:
@@ -73,7 +73,7 @@ CONFIG = """{
 }
 """
 
-RIGHT = {
+VALID = {
     "gpus": GPU,
     "models": MODEL,
     "offers": OFFER,

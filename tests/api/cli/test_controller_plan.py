@@ -1,4 +1,4 @@
-"""`fleetwright controller plan` with a way to Kubernetes that leads nowhere."""
+"""`fleetwright controller plan` with a missing kubeconfig."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tests.api.cli.conftest import Cli
 pytest.importorskip("kubernetes.aio", exc_type=ImportError)
 
 
-def test_a_kubeconfig_that_is_not_there_is_named(cli: Cli, tmp_path: Path) -> None:
+def test_a_missing_kubeconfig_is_reported(cli: Cli, tmp_path: Path) -> None:
     done = cli("controller", "plan", "--kubeconfig", tmp_path / "none")
     assert done.code == 2
     (line,) = done.refused

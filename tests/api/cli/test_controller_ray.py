@@ -12,7 +12,9 @@ COMMANDS = ("start", "stop", "upgrade", "list")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_without_ray_one_line_says_what_to_install(command: str, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ray_one_line_names_the_extra_to_install(
+    command: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not installed
     done = cli("controller", command)
     assert done.code == 2
@@ -20,7 +22,7 @@ def test_without_ray_one_line_says_what_to_install(command: str, cli: Cli, monke
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_where_no_cluster_answers_it_says_so_at_once(command: str, cli: Cli) -> None:
+def test_an_unreachable_cluster_is_reported(command: str, cli: Cli) -> None:
     pytest.importorskip("ray")
     (port,) = free_ports(1)
     done = cli("controller", command, "--address", f"{LOOPBACK}:{port}")
@@ -39,26 +41,26 @@ def test_where_no_cluster_answers_it_says_so_at_once(command: str, cli: Cli) -> 
         (("--watch-folder", "here"), "watch.folder: expected an absolute path on the cluster's nodes"),
     ],
 )
-def test_a_wrong_setting_is_refused_before_anything_is_asked(options: tuple[str, ...], line: str, cli: Cli) -> None:
+def test_an_invalid_setting_is_refused(options: tuple[str, ...], line: str, cli: Cli) -> None:
     done = cli("controller", "start", *options)
     assert (done.code, done.refused) == (2, [line])
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (("--name", "Not_This"), "expected 1 to 63 of a-z, 0-9 and '-', with no '-' at either end"),
         (("--namespace", "-x"), "expected 1 to 63 of a-z, 0-9 and '-', with no '-' at either end"),
         (("--no-watch", "--watch-hz", "2"), "--no-watch: takes no other --watch option"),
     ],
 )
-def test_a_wrong_option_names_what_is_allowed(options: tuple[str, ...], said: str, cli: Cli) -> None:
+def test_an_invalid_option_is_refused_with_the_allowed_values(options: tuple[str, ...], message: str, cli: Cli) -> None:
     done = cli("controller", "start", *options)
     assert done.code == 2
-    assert said in done.stderr
+    assert message in done.stderr
 
 
-def test_a_token_has_no_place_in_what_ray_shows(cli: Cli, tmp_path: Path) -> None:
+def test_a_token_in_the_runtime_environment_is_refused(cli: Cli, tmp_path: Path) -> None:
     environment = tmp_path / "env.yaml"
     environment.write_text("env_vars: {FLEETWRIGHT_TOKEN: fw_secret}\n")
     done = cli("controller", "start", "--runtime-env", environment)

@@ -65,7 +65,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Path]:
 
 
 @pytest.mark.parametrize(("page", "block"), [(page, block) for page in PAGES for block in executed(page)])
-def test_an_example_prints_what_the_page_shows(page: Path, block: str, places: dict[Path, Path]) -> None:
+def test_an_example_prints_the_documented_output(page: Path, block: str, places: dict[Path, Path]) -> None:
     place = places[page]
     lines = block.splitlines(keepends=True)
     script = "".join(line.removeprefix("$ ") for line in lines if line.startswith("$ "))
@@ -84,7 +84,7 @@ def test_an_example_prints_what_the_page_shows(page: Path, block: str, places: d
 
 
 @pytest.mark.parametrize("words", [words for page in PAGES for words in commands(page)], ids=" ".join)
-def test_a_command_of_the_page_exists_with_its_options(words: list[str], cli: Cli) -> None:
+def test_a_documented_command_exists_with_its_options(words: list[str], cli: Cli) -> None:
     options = [word for word in words if word.startswith("--")]
     first = next((position for position, word in enumerate(words) if word.startswith("-")), len(words))
     shown = next(done for length in range(first, -1, -1) if (done := cli(*words[:length], "--help")).code == 0)

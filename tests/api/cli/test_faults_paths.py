@@ -1,4 +1,4 @@
-"""`fleetwright faults paths`: its answers, the files it writes, and one line for each wrong input."""
+"""`fleetwright faults paths`: its output, the files it writes, and one line for each invalid input."""
 
 import csv
 import io
@@ -42,7 +42,7 @@ def _written(path: Path, text: str) -> Path:
     return path
 
 
-def test_json_tells_planned_hashed_and_what_none_can_beat(cli: Cli, fabric: Path, job: Path) -> None:
+def test_json_has_planned_and_hashed_utilisation_and_the_optimum(cli: Cli, fabric: Path, job: Path) -> None:
     answer = cli("faults", "paths", fabric, job, *QUICK, "-o", "json").json
     assert (answer["job"], answer["flows"], answer["connections"], answer["split_flows"]) == ("pretrain", 8, 8, 0)
     assert answer["planned"]["greatest"] == answer["fractional_optimum"] == 1.0
@@ -52,7 +52,7 @@ def test_json_tells_planned_hashed_and_what_none_can_beat(cli: Cli, fabric: Path
     assert (answer["ports_by"], answer["without_port"]) == ("model", 0)
 
 
-def test_people_are_told_that_ports_are_not_those_of_their_fabric(cli: Cli, fabric: Path, job: Path) -> None:
+def test_the_text_output_warns_that_ports_follow_a_model_hash(cli: Cli, fabric: Path, job: Path) -> None:
     done = cli("faults", "paths", fabric, job, *QUICK)
     assert done.code == 0
     assert done.stdout.startswith("pretrain: 8 flows of 1 rings, 8 connections\n")
@@ -61,7 +61,7 @@ def test_people_are_told_that_ports_are_not_those_of_their_fabric(cli: Cli, fabr
     assert "model hash, not this fabric's" in done.stderr
 
 
-def test_the_shipped_example_reaches_what_is_proven(cli: Cli) -> None:
+def test_the_shipped_example_reaches_the_proven_optimum(cli: Cli) -> None:
     examples = Path(__file__).parents[3] / "examples"
     answer = cli("faults", "paths", examples / "fabric.yaml", examples / "training-job.yaml", *QUICK, "-o", "json").json
     assert answer["planned"]["greatest"] == pytest.approx(answer["fractional_optimum"]) == pytest.approx(8 / 7)
@@ -69,7 +69,7 @@ def test_the_shipped_example_reaches_what_is_proven(cli: Cli) -> None:
     assert answer["split_flows"] <= 4
 
 
-def test_what_was_written_can_be_given_back_as_probed(cli: Cli, fabric: Path, job: Path, tmp_path: Path) -> None:
+def test_written_paths_can_be_read_back_as_probed_paths(cli: Cli, fabric: Path, job: Path, tmp_path: Path) -> None:
     out, plan, probed = tmp_path / "paths.csv", tmp_path / "probes.csv", tmp_path / "probed.csv"
     assert cli("faults", "paths", fabric, job, *QUICK, "--out", out, "--probe-plan", plan).code == 0
     rows = list(csv.DictReader(io.StringIO(out.read_text())))
@@ -84,7 +84,7 @@ def test_what_was_written_can_be_given_back_as_probed(cli: Cli, fabric: Path, jo
     assert [row["udp_source_port"] for row in json.loads(out.read_text())] == [None, *range(60001, 60008)]
 
 
-def test_a_link_that_dies_moves_few(cli: Cli, fabric: Path, job: Path) -> None:
+def test_a_dead_link_moves_few_connections(cli: Cli, fabric: Path, job: Path) -> None:
     answer = cli("faults", "paths", fabric, job, *QUICK, "--dies", "leaf-0,spine-1,0", "-o", "json").json
     assert answer["planned"]["greatest"] == pytest.approx(answer["fractional_optimum"]) == pytest.approx(4 / 3)
     repair = answer["repair"]
@@ -92,7 +92,7 @@ def test_a_link_that_dies_moves_few(cli: Cli, fabric: Path, job: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ("b-3]", "b-9]", "the topology has no node 'b-9'"),
         ("b-3]", "b-3:1]", "b-3:1: b-3 has 1 NICs in the topology"),
@@ -100,12 +100,12 @@ def test_a_link_that_dies_moves_few(cli: Cli, fabric: Path, job: Path) -> None:
         ("name: pretrain", "name: pretrain\nnic_share: 2", "nic_share"),
     ],
 )
-def test_a_wrong_job_is_one_line(cli: Cli, fabric: Path, old: str, new: str, told: str) -> None:
+def test_an_invalid_job_is_reported_in_one_line(cli: Cli, fabric: Path, old: str, new: str, message: str) -> None:
     wrong = _written(fabric.with_name("wrong.yaml"), JOB.replace(old, new))
-    _refused(cli("faults", "paths", fabric, wrong).refused, told)
+    _refused(cli("faults", "paths", fabric, wrong).refused, message)
 
 
-def test_a_topology_without_switches_is_one_line(cli: Cli, job: Path, tmp_path: Path) -> None:
+def test_a_topology_without_switches_is_reported_in_one_line(cli: Cli, job: Path, tmp_path: Path) -> None:
     nodes = 'sites: [{name: north, nodes: [{name: "a-[0-3]"}, {name: "b-[0-3]"}]}]'
     done = cli("faults", "paths", _written(tmp_path / "bare.yaml", nodes), job)
     assert done.code == 2
@@ -113,7 +113,7 @@ def test_a_topology_without_switches_is_one_line(cli: Cli, job: Path, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("dies", "told"),
+    ("dies", "message"),
     [
         ("leaf-0", "expected LOWER,UPPER or LOWER,UPPER,CABLE, got 'leaf-0'"),
         ("leaf-0,spine-9", "there is no switch 'spine-9'"),
@@ -124,16 +124,16 @@ def test_a_topology_without_switches_is_one_line(cli: Cli, job: Path, tmp_path: 
         ("leaf 0!,spine-0", "there is no switch 'leaf 0!'"),
     ],
 )
-def test_a_wrong_link_is_one_line(cli: Cli, fabric: Path, job: Path, dies: str, told: str) -> None:
+def test_an_invalid_link_is_reported_in_one_line(cli: Cli, fabric: Path, job: Path, dies: str, message: str) -> None:
     done = cli("faults", "paths", fabric, job, "--dies", dies)
     assert done.code == 2
     (line,) = done.refused
     assert line.startswith("--dies: ")
-    assert told in line
+    assert message in line
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("a-0:0,b-0:0,80,p", "line 3: port must be 49152 to 65535, got '80'"),
         ("a-0:0,b-0:0", "line 3: expected from, to, port and path, got less"),
@@ -141,14 +141,16 @@ def test_a_wrong_link_is_one_line(cli: Cli, fabric: Path, job: Path, dies: str, 
         ("a-0:0,b-0:0," + "9" * 5_000 + ",p", "line 3: port must be"),
     ],
 )
-def test_a_bad_line_of_a_probed_file_is_named(cli: Cli, fabric: Path, job: Path, line: str, told: str) -> None:
+def test_an_invalid_line_of_a_probed_file_is_reported(
+    cli: Cli, fabric: Path, job: Path, line: str, message: str
+) -> None:
     probed = _written(fabric.with_name("probed.csv"), f"from,to,port,path\na-0:0,b-0:0,50000,p\n{line}\n")
     done = cli("faults", "paths", fabric, job, "--probed", probed)
     assert done.code == 2
-    _refused(done.refused, told)
+    _refused(done.refused, message)
 
 
-def _refused(lines: list[str], told: str) -> None:
+def _refused(lines: list[str], message: str) -> None:
     (line,) = lines
-    assert told in line
+    assert message in line
     assert len(line) < 300

@@ -1,4 +1,4 @@
-"""`fleetwright faults record` and `faults monitor` with wrong input, and a short recording of this machine."""
+"""`fleetwright faults record` and `faults monitor` with invalid input, and a short recording of this machine."""
 
 import os
 from pathlib import Path
@@ -8,11 +8,11 @@ import pytest
 from faults.readers import read
 from tests.api.cli.conftest import Cli
 
-RIGHT = ["faults", "record", "--peers", "127.5.0.1=0,127.5.0.2=1"]
+RECORD = ["faults", "record", "--peers", "127.5.0.1=0,127.5.0.2=1"]
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "message"),
     [
         ([], "nowhere to record to: give --output DIR or --send URL"),
         (["-o", "D", "--peers", "10.0.0.1=x"], "--peers: 10.0.0.1=x: expected ADDRESS=INDEX"),
@@ -26,15 +26,15 @@ RIGHT = ["faults", "record", "--peers", "127.5.0.1=0,127.5.0.2=1"]
         (["--probes-only", "--probe", "64"], "nowhere to record to: give --output DIR or --send URL"),
     ],
 )
-def test_wrong_input_is_refused_by_option(cli: Cli, args: list[str], said: str) -> None:
-    done = cli(*RIGHT, *args)
+def test_invalid_input_is_refused_by_option(cli: Cli, args: list[str], message: str) -> None:
+    done = cli(*RECORD, *args)
     assert done.code == 2
     (line,) = done.refused
-    assert said in line
+    assert message in line
 
 
 def test_a_missing_namespace_is_refused(cli: Cli, tmp_path: Path) -> None:
-    done = cli(*RIGHT, "-o", tmp_path / "r", "--netns", "fw-none")
+    done = cli(*RECORD, "-o", tmp_path / "r", "--netns", "fw-none")
     assert done.code != 0
     assert any("cannot record" in line for line in done.refused)
 
@@ -42,7 +42,7 @@ def test_a_missing_namespace_is_refused(cli: Cli, tmp_path: Path) -> None:
 def test_an_existing_file_as_inbox_is_refused_and_kept(cli: Cli, tmp_path: Path) -> None:
     inbox = tmp_path / "inbox"
     inbox.write_text("precious")
-    done = cli(*RIGHT, "-o", tmp_path / "r", "--inbox", inbox)
+    done = cli(*RECORD, "-o", tmp_path / "r", "--inbox", inbox)
     assert done.code == 1
     assert done.refused == [f"cannot record: {inbox} is a file, expected a free path or a socket that was left behind"]
     assert inbox.read_text() == "precious"
@@ -57,7 +57,7 @@ def test_an_inconsistent_job_is_refused(cli: Cli, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "options",
     [
         ["--inbox", "I"],
         ["--flights", "F"],
@@ -66,18 +66,18 @@ def test_an_inconsistent_job_is_refused(cli: Cli, tmp_path: Path) -> None:
         ["--xpu-timer", "http://x:9401"],
         ["--ras", "localhost:28028"],
     ],
-    ids=lambda asked: asked[0],
+    ids=lambda options: options[0],
 )
-def test_options_of_a_recorder_are_refused_for_a_prober(cli: Cli, tmp_path: Path, asked: list[str]) -> None:
-    done = cli(*RIGHT, "-o", tmp_path / "r", "--probes-only", "--probe", "64", *asked)
+def test_options_of_a_recorder_are_refused_for_a_prober(cli: Cli, tmp_path: Path, options: list[str]) -> None:
+    done = cli(*RECORD, "-o", tmp_path / "r", "--probes-only", "--probe", "64", *options)
     assert done.code == 2
     (line,) = done.refused
-    assert f"give {asked[0]} to the node's recorder" in line
+    assert f"give {options[0]} to the node's recorder" in line
     assert not (tmp_path / "r").exists()
 
 
 def test_a_prober_without_peers_reports_nothing(cli: Cli, tmp_path: Path) -> None:
-    own = f"127.{os.getpid() % 200 + 10}.{os.getpid() // 200 % 250}.1"  # whose port nobody else's test has
+    own = f"127.{os.getpid() % 200 + 10}.{os.getpid() // 200 % 250}.1"  # an address that no other test uses
     alone = ["faults", "record", "--peers", f"{own}=0", "--probes-only", "--probe", "2048"]
     done = cli(*alone, "--hz", "20", "--duration", "0.3", "-o", tmp_path)
     assert done.code == 0
@@ -86,7 +86,7 @@ def test_a_prober_without_peers_reports_nothing(cli: Cli, tmp_path: Path) -> Non
 
 
 def test_a_short_recording_can_be_read(cli: Cli, tmp_path: Path) -> None:
-    done = cli(*RIGHT, "-o", tmp_path, "--hz", "20", "--duration", "0.3")
+    done = cli(*RECORD, "-o", tmp_path, "--hz", "20", "--duration", "0.3")
     assert done.code == 0
     found = read({path.name: path.read_bytes() for path in tmp_path.iterdir()})
     assert found.job.nodes == 2
@@ -94,27 +94,29 @@ def test_a_short_recording_can_be_read(cli: Cli, tmp_path: Path) -> None:
     assert found.malformed == {}
 
 
-def test_a_folder_is_gone_on_with_and_shared_by_recorders_and_probers_of_one_run(cli: Cli, tmp_path: Path) -> None:
+def test_recorders_and_probers_of_one_run_share_and_extend_a_folder(cli: Cli, tmp_path: Path) -> None:
     own = f"127.{os.getpid() % 200 + 10}.{os.getpid() // 200 % 250}.1"
     always = ["faults", "record", "--peers", f"{own}=0,127.5.0.2=1", "--hz", "20", "--duration", "0.2"]
     begun: list[list[str]] = [[], [], ["--node", "1"], ["--probes-only", "--probe", "2048"]]
     for more in begun:
         assert cli(*always, *more, "-o", tmp_path).code == 0
     found = read({path.name: path.read_bytes() for path in tmp_path.iterdir()})
-    assert {seen.node for seen in found.observations} == {0, 1}
+    assert {observation.node for observation in found.observations} == {0, 1}
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("options", "message"),
     [
         (["--hz", "4"], "sample_hz: is 20 there and 4 here"),
         (["--hz", "20", "--ranks-per-node", "2"], "n: is 2 there and 4 here"),
     ],
 )
-def test_a_folder_of_another_run_is_refused_by_field(cli: Cli, tmp_path: Path, asked: list[str], said: str) -> None:
-    assert cli(*RIGHT, "-o", tmp_path, "--hz", "20", "--duration", "0.1").code == 0
+def test_a_folder_of_another_run_is_refused_by_field(
+    cli: Cli, tmp_path: Path, options: list[str], message: str
+) -> None:
+    assert cli(*RECORD, "-o", tmp_path, "--hz", "20", "--duration", "0.1").code == 0
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    done = cli(*RIGHT, "-o", tmp_path, "--duration", "0.1", *asked)
+    done = cli(*RECORD, "-o", tmp_path, "--duration", "0.1", *options)
     assert done.code == 2
-    assert done.refused == [f"--output {tmp_path}/run.json: {said}, expected a folder of its own"]
+    assert done.refused == [f"--output {tmp_path}/run.json: {message}, expected a folder of its own"]
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

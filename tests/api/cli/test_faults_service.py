@@ -7,7 +7,7 @@ import pytest
 from tests.api.cli.conftest import Cli
 from tests.testbed.fault_bundles import bundle_text
 
-NAMES = [word for index in range(4) for word in ("--node", f"{index}=gpu-{index}")]
+NAMES = [value for index in range(4) for value in ("--node", f"{index}=gpu-{index}")]
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def test_a_bundle_is_reported_listed_shown_and_replayed(remote: Cli, bundle: Pat
     assert (made["node"], made["diagnosis"]["fault"], made["job"]) == ("gpu-2", "noncomm-hang", "llm-7b")
     row = remote("faults", "diagnoses", "list").stdout.splitlines()[1]
     assert row.startswith(name)
-    assert [word in row for word in ("llm-7b", "noncomm-hang", "gpu-2")] == [True] * 3
+    assert [value in row for value in ("llm-7b", "noncomm-hang", "gpu-2")] == [True] * 3
     assert remote("faults", "diagnoses", "show", name).fields["reason"] == made["diagnosis"]["reason"]
     assert remote("faults", "diagnoses", "show", name, "--format", "json").json == made
     assert remote("faults", "diagnoses", "bundle", name).stdout == bundle_text()
@@ -38,7 +38,7 @@ def test_a_bundle_is_reported_listed_shown_and_replayed(remote: Cli, bundle: Pat
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "message"),
     [
         (["--node", "gpu-2"], "--node gpu-2: expected INDEX=NAME"),
         (["--node", "2=gpu 2"], "report: nodes"),
@@ -47,37 +47,37 @@ def test_a_bundle_is_reported_listed_shown_and_replayed(remote: Cli, bundle: Pat
         ([*NAMES, "--job", ""], "report: job"),
     ],
 )
-def test_a_wrong_report_is_a_line(cli: Cli, bundle: Path, args: list[str], said: str) -> None:
+def test_an_invalid_report_is_refused_in_one_line(cli: Cli, bundle: Path, args: list[str], message: str) -> None:
     done = cli("faults", "diagnoses", "report", bundle, "--job", "llm-7b", *args)
     assert done.code == 2
-    assert said in done.refused[0]
+    assert message in done.refused[0]
 
 
-def test_what_is_no_bundle_is_refused_here(cli: Cli, bundle: Path) -> None:
+def test_an_invalid_bundle_is_refused_locally(cli: Cli, bundle: Path) -> None:
     bundle.write_text(bundle_text().replace('"enq"', "", 1)[:-20])
     done = cli("faults", "diagnoses", "report", bundle, "--job", "llm-7b", *NAMES)
     assert (done.code, str(bundle) in done.refused[0]) == (2, True)
 
 
 def test_simulations_are_created_listed_and_shown(remote: Cli) -> None:
-    question = ("--ranks", "128", "--hours", "0.05", "--scenario", "healthy", "--seed", "3")
-    asked = remote("faults", "simulate", *question)
-    assert asked.code == 0, asked.stderr
-    name = asked.stdout.split()[1].rstrip(",")
-    assert "\n128 ranks for 0.05 h, scenario healthy, seed 3\n" in asked.stdout
+    options = ("--ranks", "128", "--hours", "0.05", "--scenario", "healthy", "--seed", "3")
+    made = remote("faults", "simulate", *options)
+    assert made.code == 0, made.stderr
+    name = made.stdout.split()[1].rstrip(",")
+    assert "\n128 ranks for 0.05 h, scenario healthy, seed 3\n" in made.stdout
     (listed,) = remote("faults", "simulations", "list", "--format", "json").json
     assert (listed["id"], listed["ranks"], listed["scenario"], listed["seed"]) == (name, 128, "healthy", 3)
     row = remote("faults", "simulations", "list").stdout.splitlines()[1].split()
     assert (row[0], row[-1]) == (name, str(listed["false_isolations"]))
     shown = remote("faults", "simulations", "show", name)
     assert shown.stdout.startswith(f"simulation {name}, ")
-    assert shown.stdout.partition("\n\n")[2] == asked.stdout.partition("\n\n")[2]
+    assert shown.stdout.partition("\n\n")[2] == made.stdout.partition("\n\n")[2]
     record = remote("faults", "simulations", "show", name, "--format", "json").json
     assert (record["request"]["hours"], record["simulation"]["faults"]) == (0.05, listed["faults"])
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "message"),
     [
         (["--ranks", "100"], "--ranks: input should be a multiple of 64"),
         (["--hours", "0"], "--hours: input should be greater than or equal to"),
@@ -85,10 +85,10 @@ def test_simulations_are_created_listed_and_shown(remote: Cli) -> None:
         (["--seed", "-1"], "--seed: expected 0 to 2,147,483,647, got -1"),
     ],
 )
-def test_a_wrong_request_is_a_line(remote: Cli, args: list[str], said: str) -> None:
+def test_an_invalid_request_is_refused_in_one_line(remote: Cli, args: list[str], message: str) -> None:
     done = remote("faults", "simulate", *args)
     assert done.code == 2
-    assert said in done.refused[0]
+    assert message in done.refused[0]
 
 
 def test_rules_are_printed_and_set(remote: Cli, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`fleetwright faults simulate`: its answer in JSON and as a table, and what it refuses."""
+"""`fleetwright faults simulate`: its output in JSON and as a table, and refusals."""
 
 import contextlib
 import io
@@ -12,7 +12,7 @@ from api.cli.faults.simulate import app, print_score
 from faults.simulator import simulate
 
 SMALL = ("--ranks", "256", "--hours", "0.03", "--seed", "5")
-PROMISED = {"recall", "precision", "false_isolations", "ttd_s", "compute_s_per_window"}
+CONTRACT_KEYS = {"recall", "precision", "false_isolations", "ttd_s", "compute_s_per_window"}
 
 
 def _run(*arguments: str) -> str:
@@ -21,9 +21,9 @@ def _run(*arguments: str) -> str:
     return result.stdout
 
 
-def test_json_holds_what_is_promised() -> None:
+def test_json_has_the_keys_of_the_contract() -> None:
     answer = json.loads(_run("--scenario", "hangs", "--format", "json"))
-    assert answer.keys() >= PROMISED
+    assert answer.keys() >= CONTRACT_KEYS
     low, high = answer["recall_interval"]
     assert 0.0 <= low <= answer["recall"] <= high <= 1.0
     assert all(times.keys() == {"p50", "p95", "max"} for times in answer["ttd_s"].values())
@@ -31,20 +31,20 @@ def test_json_holds_what_is_promised() -> None:
     assert answer["compute_s_per_window"] >= 0.0
 
 
-def test_people_get_a_row_per_kind_of_fault_and_what_it_means() -> None:
-    told = _run("--scenario", "hangs")
-    assert told.startswith("256 ranks for 0.03 h, scenario hangs, seed 5\n")
-    assert "0 false isolations in 0.03 h: at most" in told
-    assert "95 % interval" in told
+def test_the_text_output_has_intervals_and_a_bound_on_false_isolations() -> None:
+    text = _run("--scenario", "hangs")
+    assert text.startswith("256 ranks for 0.03 h, scenario hangs, seed 5\n")
+    assert "0 false isolations in 0.03 h: at most" in text
+    assert "95 % interval" in text
 
 
-def test_without_faults_nothing_is_said_of_recall() -> None:
+def test_without_faults_the_recall_is_null() -> None:
     answer = json.loads(_run("--scenario", "healthy", "--format", "json"))
     assert (answer["faults"], answer["recall"], answer["recall_interval"]) == (0, None, None)
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "told"),
+    ("option", "value", "text"),
     [
         ("--ranks", "1000", "expected a multiple of 64 from 128 to 131,072, got 1000; nearest: 960 or 1,024"),
         ("--ranks", "64", "expected a multiple of 64 from 128 to 131,072, got 64"),
@@ -55,13 +55,13 @@ def test_without_faults_nothing_is_said_of_recall() -> None:
         ("--scenario", "zzz", "nearest: healthy, mixed"),
     ],
 )
-def test_what_cannot_be_simulated_is_told_by_its_option(option: str, value: str, told: str) -> None:
+def test_an_invalid_option_is_reported_by_name(option: str, value: str, text: str) -> None:
     with pytest.raises(CommandError, match=option) as caught:
         CliRunner().invoke(app, [option, value], catch_exceptions=False)
-    assert told in str(caught.value)
+    assert text in str(caught.value)
 
 
-def test_the_largest_seed_is_one() -> None:
+def test_the_largest_seed_is_accepted() -> None:
     assert json.loads(_run("--scenario", "healthy", "--seed", "2147483647", "--format", "json"))["seed"] == 2**31 - 1
 
 
@@ -73,8 +73,8 @@ def test_experts_need_ranks_for_whole_groups() -> None:
 def test_the_text_mentions_hidden_faults() -> None:
     found = simulate(ranks=256, hours=0.03, scenario="hangs", seed=5, clock_s=lambda: 0.0)
     hidden = found.model_copy(update={"hidden_faults": 1, "recall_visible": 1.0, "recall_visible_interval": (0.5, 1.0)})
-    told = io.StringIO()
-    with contextlib.redirect_stdout(told):
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
         print_score(hidden)
-    assert "1 faults were hidden" in told.getvalue()
-    assert "recall of the others 100.00% (50.0% to 100.0%)" in told.getvalue()
+    assert "1 faults were hidden" in text.getvalue()
+    assert "recall of the others 100.00% (50.0% to 100.0%)" in text.getvalue()

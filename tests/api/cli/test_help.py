@@ -1,4 +1,4 @@
-"""What a newcomer sees first: the list of commands, help, completion; and that it comes at once."""
+"""The list of commands, help and completion, and the packages that they import."""
 
 import re
 import subprocess
@@ -20,9 +20,9 @@ from api.client.transport import DEFAULT_URL
 from tests.api.cli.conftest import COMMAND, Cli, Shell
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "chat.yaml"
-# Their -o is a file or a folder, or what they write has a form of its own.
+# Their -o is a file or a folder, or their output has its own format.
 WRITERS = {"place make", "place export", "faults record", "faults diagnoses bundle", "targets table"}
-# They answer on sockets and in logs.
+# Long-running commands, with output on sockets and in logs.
 ENDLESS = {"agent", "controller run", "faults monitor", "guard", "remediate run", "router", "serve"}
 HEAVY = {"aiosqlite", "alembic", "deploy", "fastapi", "httpx", "kubernetes", "planner", "sqlalchemy", "uvicorn"}
 
@@ -45,7 +45,7 @@ def commands() -> Iterator[tuple[str, Any]]:
 ALL = dict(commands())
 
 
-def test_all_commands() -> None:
+def test_the_set_of_commands_is_complete() -> None:
     verbs = ("list", "show", "check", "pull", "push", "versions")
     documents = {f"{kind} {verb}" for kind in ("gpus", "models", "offers", "topology") for verb in verbs}
     assert set(ALL) == documents | {
@@ -92,7 +92,7 @@ def test_all_commands() -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_every_command_explains_itself_and_its_options(name: str, cli: Cli) -> None:
+def test_every_command_and_option_has_help(name: str, cli: Cli) -> None:
     done = cli(*name.split(), "--help")
     assert done.code == 0
     assert done.stdout.startswith(f"Usage: fleetwright {name} ")
@@ -103,11 +103,11 @@ def test_every_command_explains_itself_and_its_options(name: str, cli: Cli) -> N
 
 
 @pytest.mark.parametrize("name", sorted(set(ALL) - ENDLESS - WRITERS))
-def test_every_command_that_answers_can_answer_in_json(name: str, cli: Cli) -> None:
+def test_every_command_with_output_has_json_output(name: str, cli: Cli) -> None:
     assert re.search(r"-o, --format <(table|yaml)\|json>", cli(*name.split(), "--help").stdout)
 
 
-def test_a_placement_can_be_had_in_json(cli: Cli) -> None:
+def test_place_make_has_json_output(cli: Cli) -> None:
     assert re.search(r"--format <table\|json>", cli("place", "make", "--help").stdout)
 
 
@@ -121,10 +121,10 @@ def test_a_placement_can_be_had_in_json(cli: Cli) -> None:
         *FAULTS.items(),
     ],
 )
-def test_the_list_of_commands_says_what_the_command_says(name: str, lazy: LazyCommand) -> None:
+def test_the_list_of_commands_has_the_first_line_of_each_commands_help(name: str, lazy: LazyCommand) -> None:
     loaded = lazy.load(name)
     assert loaded.help.splitlines()[0] == lazy.help
-    assert len(lazy.help) < 66  # so that it is not cut off in 80 columns
+    assert len(lazy.help) < 66  # fits into 80 columns
 
 
 def test_without_a_command_the_commands_are_listed_on_stderr(cli: Cli) -> None:
@@ -133,23 +133,23 @@ def test_without_a_command_the_commands_are_listed_on_stderr(cli: Cli) -> None:
     assert all(f"  {name} " in done.stderr for name in COMMANDS)
 
 
-def test_a_group_without_a_command_lists_its_own(cli: Cli) -> None:
+def test_a_group_without_a_command_lists_its_commands(cli: Cli) -> None:
     done = cli("topology")
     assert (done.code, done.stdout) == (2, "")
     assert "  discover  Read the topology from the labels of a running cluster.\n" in done.stderr
 
 
-def test_version(cli: Cli) -> None:
+def test_the_version_is_printed(cli: Cli) -> None:
     done = cli("--version")
     assert (done.code, done.stdout, done.stderr) == (0, "fleetwright 0.2.0\n", "")
 
 
-def test_the_help_names_the_url_that_is_asked_without_one() -> None:
+def test_the_url_in_the_help_is_the_clients_default() -> None:
     assert LOCAL_URL == DEFAULT_URL
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "message"),
     [
         (("--frmat",), "no such option: --frmat (Possible options: --format); see fleetwright gpus list --help"),
         (("--format", "xml"), "'xml' is not one of 'table', 'json'"),
@@ -157,15 +157,15 @@ def test_the_help_names_the_url_that_is_asked_without_one() -> None:
         (("surplus",), "got unexpected extra argument(s) (surplus); see fleetwright gpus list --help"),
     ],
 )
-def test_a_misused_option_is_one_line(args: tuple[str, ...], said: str, cli: Cli) -> None:
+def test_a_misused_option_is_reported_in_one_line(args: tuple[str, ...], message: str, cli: Cli) -> None:
     done = cli("gpus", "list", *args)
     assert done.code == 2
     (line,) = done.refused
-    assert said in line
+    assert message in line
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "message"),
     [
         (("gpu", "list"), "no such command 'gpu'. Did you mean 'gpus'?; see fleetwright --help"),
         (("plan",), "missing argument 'FILE'; see fleetwright plan --help"),
@@ -178,28 +178,28 @@ def test_a_misused_option_is_one_line(args: tuple[str, ...], said: str, cli: Cli
         (("topology", "discover", "--ray", "http://r", "--context", "c"), "--context and --kubeconfig go with"),
     ],
 )
-def test_a_misused_command_is_one_line(args: tuple[str, ...], said: str, cli: Cli) -> None:
+def test_a_misused_command_is_reported_in_one_line(args: tuple[str, ...], message: str, cli: Cli) -> None:
     done = cli(*args)
     assert done.code == 2
     (line,) = done.refused
-    assert line.startswith(said) or said in line
+    assert line.startswith(message) or message in line
 
 
 class TestCompletion:
     @pytest.mark.parametrize(
         ("shell_name", "mark"), [("bash", "complete -o default -F"), ("zsh", "#compdef fleetwright")]
     )
-    def test_its_script_is_shown_by_the_variable(self, shell: Shell, shell_name: str, mark: str) -> None:
+    def test_the_script_is_printed_for_the_completion_variable(self, shell: Shell, shell_name: str, mark: str) -> None:
         done = shell(_FLEETWRIGHT_COMPLETE=f"source_{shell_name}")
         assert done.code == 0
         assert mark in done.stdout
 
-    def test_its_script_is_shown_for_the_shell_around(self, bare_environment: Mapping[str, str]) -> None:
-        script = f"{' '.join(COMMAND)} --show-completion; true"  # `true`, so that bash stays to be found
+    def test_the_script_is_printed_for_the_current_shell(self, bare_environment: Mapping[str, str]) -> None:
+        script = f"{' '.join(COMMAND)} --show-completion; true"  # `true` keeps bash as the parent process
         done = subprocess.run(["bash", "-c", script], env=bare_environment, capture_output=True, text=True, check=True)
         assert "complete -o default -F _fleetwright_completion fleetwright" in done.stdout
 
-    def test_it_installs_itself(self, bare_environment: Mapping[str, str]) -> None:
+    def test_install_completion_installs_the_script(self, bare_environment: Mapping[str, str]) -> None:
         script = f"{' '.join(COMMAND)} --install-completion; true"
         subprocess.run(["bash", "-c", script], env=bare_environment, capture_output=True, text=True, check=True)
         completed = subprocess.run(
@@ -222,7 +222,7 @@ class TestCompletion:
             ("fleetwright plan --o", {"--offers"}),
         ],
     )
-    def test_words(self, shell: Shell, words: str, wanted: set[str]) -> None:
+    def test_completion_suggests_the_matching_words(self, shell: Shell, words: str, wanted: set[str]) -> None:
         last = len(words.split()) - (0 if words.endswith(" ") else 1)
         done = shell(_FLEETWRIGHT_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(last))
         assert set(done.stdout.split()) == wanted
@@ -231,12 +231,14 @@ class TestCompletion:
 class TestImports:
     def loaded_by(self, *args: str) -> set[str]:
         """The packages that a command has imported when it ends."""
-        tell = "atexit.register(lambda: print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr))"
-        code = f"import atexit, sys; {tell}; from api.cli import main; main()"
+        report_modules = (
+            "atexit.register(lambda: print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr))"
+        )
+        code = f"import atexit, sys; {report_modules}; from api.cli import main; main()"
         done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, check=True)
         return set(done.stderr.split())
 
-    def test_help_costs_nothing(self) -> None:
+    def test_help_imports_no_heavy_packages(self) -> None:
         assert not self.loaded_by("--help") & (HEAVY | {"pydantic", "rich", "yaml"})
 
     @pytest.mark.parametrize("kind", ["gpus", "models", "offers", "topology"])

@@ -1,4 +1,4 @@
-"""The prober's unit in examples/: options that the program has, no right, and nothing that ties it to an agent."""
+"""The prober's systemd unit in examples/: known options, no capabilities and no dependency on an agent."""
 
 import re
 
@@ -13,25 +13,25 @@ def settings() -> Settings:
     return settings_of("fleetwright-prober.service")
 
 
-def test_the_command_line_knows_every_argument(settings: Settings) -> None:
-    said = [{"${NODE}": "3", "${WATCHER}": "http://w:9404"}.get(each, each) for each in arguments(settings)]
-    assert not [each for each in said if "$" in each]
-    assert_known(said)
+def test_every_argument_of_the_unit_is_a_known_option(settings: Settings) -> None:
+    argv = [{"${NODE}": "3", "${WATCHER}": "http://w:9404"}.get(each, each) for each in arguments(settings)]
+    assert not [each for each in argv if "$" in each]
+    assert_known(argv)
 
 
-def test_it_sends_probes_and_nothing_else_and_shows_the_secret(settings: Settings) -> None:
-    said = arguments(settings)
-    assert {"--probes-only", "--probe", "--send"} <= set(said)
+def test_the_unit_only_sends_probes_and_uses_a_token_file(settings: Settings) -> None:
+    argv = arguments(settings)
+    assert {"--probes-only", "--probe", "--send"} <= set(argv)
     (credential,) = settings["LoadCredential"]
-    assert said[said.index("--token-file") + 1] == f"%d/{credential.partition(':')[0]}"
+    assert argv[argv.index("--token-file") + 1] == f"%d/{credential.partition(':')[0]}"
 
 
-def test_it_has_no_right_and_the_sockets_that_it_opens(settings: Settings) -> None:
+def test_the_unit_has_no_capabilities_and_only_the_needed_address_families(settings: Settings) -> None:
     assert (settings["DynamicUser"], settings["CapabilityBoundingSet"]) == (["yes"], [""])
     assert set(settings["RestrictAddressFamilies"][0].split()) == {"AF_INET", "AF_INET6", "AF_NETLINK"}
 
 
-def test_it_comes_back_alone_and_has_time_to_tell_its_last(settings: Settings) -> None:
+def test_the_unit_restarts_independently_and_has_time_for_the_last_replies(settings: Settings) -> None:
     assert settings["Restart"] == ["always"]
     assert int(settings["TimeoutStopSec"][0]) > 2 * REPLY_S
     ties = {"Requires", "BindsTo", "PartOf", "Requisite"} & set(settings)

@@ -1,4 +1,4 @@
-"""The command line as a process among others: pipes that close, disks that are full, terminals, Ctrl-C, no secrets."""
+"""The command line as a process: closed pipes, full disks, terminals, Ctrl-C and secrets."""
 
 import os
 import pty
@@ -31,43 +31,43 @@ def start(*args: str, stdout: BinaryIO | int, environment: Mapping[str, str]) ->
 
 
 @pytest.mark.parametrize("args", [("gpus", "list"), ("models", "list", "-o", "json"), ("gpus", "pull", "--help")])
-def test_a_reader_that_stops_reading_makes_no_noise(args: tuple[str, ...], bare_environment: Mapping[str, str]) -> None:
+def test_a_closed_pipe_prints_no_error(args: tuple[str, ...], bare_environment: Mapping[str, str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    with open(writing, "wb") as nobody:  # noqa: PTH123 - a descriptor
-        process = start(*args, stdout=nobody, environment=bare_environment)
+    with open(writing, "wb") as closed_pipe:  # noqa: PTH123 - a descriptor
+        process = start(*args, stdout=closed_pipe, environment=bare_environment)
         _stdout, stderr = process.communicate(timeout=60)
     assert stderr == ""
     assert process.returncode == (1 if "--help" in args else 141)
 
 
-def test_a_full_disk_is_one_line(bare_environment: Mapping[str, str]) -> None:
+def test_a_full_disk_is_reported_in_one_line(bare_environment: Mapping[str, str]) -> None:
     with Path("/dev/full").open("wb") as full:
         process = start("gpus", "list", stdout=full, environment=bare_environment)
         _stdout, stderr = process.communicate(timeout=60)
     assert (process.returncode, stderr) == (1, "fleetwright: stdout: No space left on device\n")
 
 
-def test_ctrl_c_ends_it_without_a_word(bare_environment: Mapping[str, str]) -> None:
+def test_ctrl_c_ends_a_command_without_output(bare_environment: Mapping[str, str]) -> None:
     with socket.create_server((LOOPBACK, 0)) as silent:
         silent.settimeout(60)
         url = f"http://{LOOPBACK}:{silent.getsockname()[1]}"
         process = start("plans", "list", "--url", url, stdout=subprocess.PIPE, environment=bare_environment)
-        connection, _address = silent.accept()  # from now on it waits for an answer
+        connection, _address = silent.accept()  # the command now waits for a response
         with connection:
             process.send_signal(signal.SIGINT)
             stdout, stderr = process.communicate(timeout=60)
     assert (process.returncode, stdout, stderr) == (130, "", "")
 
 
-def test_the_same_words_on_stdout_whatever_the_terminal(shell: Shell) -> None:
+def test_piped_output_is_independent_of_terminal_settings(shell: Shell) -> None:
     plain = shell("gpus", "list")
     assert ESCAPE not in plain.stdout + plain.stderr
     for environment in ({"TERM": "xterm-256color"}, {"COLUMNS": "20"}, {"NO_COLOR": "1"}):
         assert shell("gpus", "list", **environment) == plain
 
 
-def test_help_has_no_escapes_either(shell: Shell) -> None:
+def test_piped_help_has_no_escape_sequences(shell: Shell) -> None:
     assert ESCAPE not in shell("plan", "--help", TERM="xterm-256color").stdout
 
 
@@ -77,7 +77,9 @@ def test_headings_are_bold_on_a_terminal(bare_environment: Mapping[str, str]) ->
 
 
 @pytest.mark.parametrize("plain", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_unless_somebody_wants_it_plain(plain: Mapping[str, str], bare_environment: Mapping[str, str]) -> None:
+def test_headings_are_plain_with_no_color_or_a_dumb_terminal(
+    plain: Mapping[str, str], bare_environment: Mapping[str, str]
+) -> None:
     shown = on_a_terminal("gpus", "list", environment={**bare_environment, "TERM": "xterm", **plain})
     assert shown.startswith("gpu ")
     assert ESCAPE not in shown
@@ -90,7 +92,7 @@ def test_a_narrow_terminal_gets_whole_lines(bare_environment: Mapping[str, str])
     assert row.endswith("2026-11-09")
 
 
-def test_what_a_terminal_cannot_show_is_escaped(shell: Shell, tmp_path: Path) -> None:
+def test_characters_outside_the_output_encoding_are_escaped(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "offers.yaml").write_text(OFFER.replace("region: eu", "region: Zürich"), encoding="utf-8")
     shown = shell("offers", "list", "-f", "offers.yaml", PYTHONIOENCODING="ascii")
     assert (shown.code, shown.stderr) == (0, "")
@@ -104,7 +106,7 @@ def test_what_a_terminal_cannot_show_is_escaped(shell: Shell, tmp_path: Path) ->
     [("plans", "list"), ("controller", "run", "--once", "--lease-s", "1"), ("plan", "request.yaml")],
 )
 @pytest.mark.parametrize("token", [SECRET, f"{SECRET} and more", "Zürich"])
-def test_a_token_is_never_shown(command: tuple[str, ...], token: str, shell: Shell, tmp_path: Path) -> None:
+def test_a_token_is_never_printed(command: tuple[str, ...], token: str, shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "request.yaml").write_text(REQUEST)
     (port,) = free_ports(1)
     done = shell(*command, FLEETWRIGHT_URL=f"http://{LOOPBACK}:{port}", FLEETWRIGHT_TOKEN=token)
@@ -113,7 +115,7 @@ def test_a_token_is_never_shown(command: tuple[str, ...], token: str, shell: She
     assert "Traceback" not in done.stderr
 
 
-def test_a_controller_that_cannot_show_its_metrics(shell: Shell) -> None:
+def test_a_controller_with_a_metrics_port_in_use_is_refused(shell: Shell) -> None:
     with socket.create_server((LOOPBACK, 0)) as taken:
         port = taken.getsockname()[1]
         done = shell("controller", "run", "--metrics-port", str(port))
@@ -123,7 +125,7 @@ def test_a_controller_that_cannot_show_its_metrics(shell: Shell) -> None:
     )
 
 
-def test_a_controller_answers_for_its_health_also_while_the_api_is_away(tmp_path: Path) -> None:
+def test_a_controller_serves_health_and_metrics_without_the_api(tmp_path: Path) -> None:
     port, api_port = free_ports(2)
     argv = [*COMMAND, "controller", "run", "--url", f"http://{LOOPBACK}:{api_port}", "--metrics-port", str(port)]
     environment = {"PATH": os.environ["PATH"], "FLEETWRIGHT_TOKEN": SECRET}
@@ -133,7 +135,7 @@ def test_a_controller_answers_for_its_health_also_while_the_api_is_away(tmp_path
 
 
 def on_a_terminal(*args: str, environment: Mapping[str, str]) -> str:
-    """What a command shows on a terminal of its own."""
+    """The output of a command on a pseudo-terminal."""
     terminal, inner = pty.openpty()
     process = subprocess.Popen([*COMMAND, *args], env=environment, stdin=inner, stdout=inner, stderr=inner)
     os.close(inner)
@@ -141,7 +143,7 @@ def on_a_terminal(*args: str, environment: Mapping[str, str]) -> str:
     try:
         while chunk := os.read(terminal, 65536):
             shown += chunk
-    except OSError:  # how Linux says that the other end is closed
+    except OSError:  # Linux raises this when the other end is closed
         pass
     os.close(terminal)
     assert process.wait() == 0, shown

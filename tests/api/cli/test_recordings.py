@@ -1,4 +1,4 @@
-"""Opening the folder of a recording: what is none is refused in one line that names the file and what is expected."""
+"""Opening the folder of a recording: other paths are refused in one line with the file and the expected content."""
 
 import tracemalloc
 from pathlib import Path
@@ -25,11 +25,11 @@ def refusal(path: Path) -> str:
     return line
 
 
-def test_a_folder_is_read_as_its_files_are(tmp_path: Path) -> None:
+def test_a_folder_reads_the_same_as_its_files(tmp_path: Path) -> None:
     assert open_recording(written(tmp_path)) == read(made.folder())
 
 
-def test_other_files_and_folders_beside_it_are_left(tmp_path: Path) -> None:
+def test_other_files_and_folders_are_ignored(tmp_path: Path) -> None:
     written(tmp_path)
     (tmp_path / "notes.txt").write_bytes(b"{")
     (tmp_path / "hb_rank7.jsonl").mkdir()
@@ -37,7 +37,7 @@ def test_other_files_and_folders_beside_it_are_left(tmp_path: Path) -> None:
     assert open_recording(tmp_path) == read(made.folder())
 
 
-def test_what_is_no_recording(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_recording_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "empty").mkdir()
     (tmp_path / "broken").mkdir()
@@ -50,7 +50,7 @@ def test_what_is_no_recording(tmp_path: Path) -> None:
     assert refusal(tmp_path / "broken") == f"{tmp_path}/broken/run.json: n: expected a whole number from 1 to 131,072"
 
 
-def test_a_line_of_many_megabytes_is_not_held(tmp_path: Path) -> None:
+def test_a_very_long_line_is_skipped_in_bounded_memory(tmp_path: Path) -> None:
     written(tmp_path)
     with (tmp_path / "coll_rank0.jsonl").open("ab") as file:
         file.write(b"\n")

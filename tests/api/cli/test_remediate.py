@@ -1,4 +1,4 @@
-"""`fleetwright remediate` without a cluster: cases are listed and shown, wrong hooks are refused before any action."""
+"""`fleetwright remediate` without a cluster: cases are listed and shown, and invalid hooks are refused."""
 
 import json
 import socket
@@ -45,13 +45,13 @@ def test_cases_are_listed_and_shown_with_every_action(remote: Cli, service: str)
     assert remote("remediate", "cases", "--format", "json").json == [found]
 
 
-def test_a_missing_case_is_a_line(remote: Cli) -> None:
+def test_a_missing_case_is_reported_in_one_line(remote: Cli) -> None:
     done: Done = remote("remediate", "case", "v-2")
     assert (done.code, "remediation case 'v-2'" in done.refused[0]) == (1, True)
 
 
 @pytest.mark.parametrize("hook", ["restart=true", "replace", "replace= "])
-def test_a_wrong_hook_is_refused(cli: Cli, hook: str) -> None:
+def test_an_invalid_hook_is_refused(cli: Cli, hook: str) -> None:
     done = cli("remediate", "run", "--hook", hook)
     assert (done.code, done.refused[0]) == (
         2,
@@ -59,21 +59,21 @@ def test_a_wrong_hook_is_refused(cli: Cli, hook: str) -> None:
     )
 
 
-def test_without_ray_one_line_says_what_to_install(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ray_one_line_names_the_extra_to_install(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not installed
     done = cli("remediate", "run")
     assert (done.code, done.refused) == (2, ["joining a Ray cluster needs an extra: pip install 'fleetwright[ray]'"])
 
 
-def test_where_no_cluster_answers_it_says_so_at_once(cli: Cli) -> None:
-    pytest.importorskip("ray", reason="ray is not there", exc_type=ImportError)
+def test_an_unreachable_cluster_is_reported(cli: Cli) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed", exc_type=ImportError)
     (port,) = free_ports(1)
     done = cli("remediate", "run", "--address", f"{LOOPBACK}:{port}")
     (line,) = done.refused
     assert (done.code, line.startswith(f"no Ray cluster at {LOOPBACK}:{port}: ")) == (1, True)
 
 
-def test_it_does_not_start_without_its_metrics_port(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_metrics_port_in_use_is_refused(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "joined", lambda _address, _namespace: nullcontext())
     with socket.create_server((LOOPBACK, 0)) as taken:
         port = taken.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Commands that ask a service, against a real one: documents, plans, targets, tokens, the audit."""
+"""Commands against a real service: documents, plans, targets, tokens, the audit."""
 
 import json
 from collections.abc import Iterator
@@ -23,22 +23,22 @@ def files(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def target(remote: Cli, files: Path) -> Iterator[str]:
-    """A registered target, forgotten when the test ends."""
+    """A registered target, deleted after the test."""
     assert remote("targets", "put", "chat", files / "target.yaml").code == 0
     yield "chat"
     remote("targets", "delete", "chat")
 
 
 class TestDocuments:
-    def test_what_ships_is_what_a_new_service_keeps(
+    def test_a_new_service_has_the_shipped_catalogue(
         self, remote: Cli, cli: Cli, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         kept = remote("gpus", "pull", "--format", "json").json
-        asked = remote("gpus", "list", "--format", "json").json
+        from_service = remote("gpus", "list", "--format", "json").json
         monkeypatch.delenv("FLEETWRIGHT_URL")
-        assert kept == asked == cli("gpus", "list", "--format", "json").json
+        assert kept == from_service == cli("gpus", "list", "--format", "json").json
 
-    def test_a_pushed_document_is_pulled_and_the_one_before_can_come_back(self, remote: Cli, files: Path) -> None:
+    def test_a_pushed_document_is_pulled_and_an_older_version_restored(self, remote: Cli, files: Path) -> None:
         before = remote("offers", "pull")
         pushed = remote("offers", "push", files / "offers.yaml", "--format", "json").json
         now = remote("offers", "pull")
@@ -56,7 +56,7 @@ class TestDocuments:
         assert remote("offers", "push", "-", stdin=old.stdout.encode()).stdout.startswith("offers: version ")
         assert remote("offers", "pull").stdout == before.stdout
 
-    def test_a_lost_race_is_told_and_changes_nothing(self, remote: Cli, files: Path) -> None:
+    def test_a_stale_etag_is_refused_and_changes_nothing(self, remote: Cli, files: Path) -> None:
         before = remote("offers", "pull").stdout
         done = remote("offers", "push", files / "offers.yaml", "--etag", '"1-0000000000000000"')
         assert done.code == 1
@@ -64,32 +64,32 @@ class TestDocuments:
         assert line.startswith("PUT /v1/offers: 412 Precondition Failed: ")
         assert remote("offers", "pull").stdout == before
 
-    def test_a_wrong_file_is_not_sent(self, remote: Cli, files: Path) -> None:
+    def test_an_invalid_file_is_refused_locally(self, remote: Cli, files: Path) -> None:
         (files / "offers.yaml").write_text(OFFER.replace("price_usd_per_h: 4", "price_usd_per_h: -4"))
         done = remote("offers", "push", files / "offers.yaml")
         assert done.code == 2
         (line,) = done.refused
         assert ": line 7: offers[0].price_usd_per_h: " in line
 
-    def test_what_only_the_service_can_know_wrong_is_wrong_input_too(self, remote: Cli, files: Path) -> None:
+    def test_input_that_only_the_service_can_check_is_refused_as_invalid(self, remote: Cli, files: Path) -> None:
         (files / "offers.yaml").write_text(OFFER.replace("H100", "H1000"))
         done = remote("offers", "push", files / "offers.yaml")
         assert done.code == 2
         (line,) = done.refused
         assert line.startswith("offers[0].gpu: unknown GPU 'H1000'; nearest: H100, ")
 
-    def test_a_version_that_is_not_there(self, remote: Cli) -> None:
+    def test_a_missing_version_is_reported(self, remote: Cli) -> None:
         done = remote("gpus", "pull", "--version", "99")
         assert done.code == 1
         (line,) = done.refused
         assert line.startswith("GET /v1/gpus/versions/99: 404 Not Found: ")
 
-    def test_versions_as_a_table(self, remote: Cli) -> None:
+    def test_versions_are_listed_as_a_table(self, remote: Cli) -> None:
         assert remote("models", "versions").stdout == "version  at  by  etag\n"
 
 
 class TestPlans:
-    def test_asked_for_listed_shown(self, remote: Cli, files: Path) -> None:
+    def test_a_plan_is_created_listed_and_shown(self, remote: Cli, files: Path) -> None:
         record = remote("plan", files / "request.yaml", "--format", "json").json
         assert record["plan"]["status"] == "optimal"
         assert remote("plans", "show", record["id"], "--format", "json").json == record
@@ -103,24 +103,24 @@ class TestPlans:
         assert shown.startswith(f"plan {record['id']}, ")
         assert "created by token:admin0000000\n\n" in shown
 
-    def test_the_table_names_the_stored_plan(self, remote: Cli, files: Path) -> None:
+    def test_the_text_output_names_the_stored_plan(self, remote: Cli, files: Path) -> None:
         done = remote("plan", files / "request.yaml")
         assert remote("plans", "list", "-o", "json").json[0]["id"] == done.stdout.split()[1].rstrip(",")
 
-    def test_no_plan_is_stored_and_exit_code_1(self, remote: Cli, files: Path) -> None:
+    def test_an_infeasible_request_exits_with_1(self, remote: Cli, files: Path) -> None:
         (files / "request.yaml").write_text(REQUEST + OFFER.replace("gpu: H100", "gpu: H100\n    available: 0"))
         done = remote("plan", files / "request.yaml", "--format", "json")
         assert (done.code, done.stderr) == (1, "")
         assert json.loads(done.stdout)["plan"]["status"] == "infeasible"
 
-    def test_one_that_is_not_there(self, remote: Cli) -> None:
+    def test_a_missing_plan_is_reported(self, remote: Cli) -> None:
         done = remote("plans", "show", "01a1fd26-439a-7ac2-acaa-525066f743ab")
         assert done.code == 1
         assert done.refused[0].startswith("GET /v1/plans/01a1fd26-439a-7ac2-acaa-525066f743ab: 404 Not Found: ")
 
 
 class TestPlacements:
-    def test_created_listed_shown_saved(self, remote: Cli, cli: Cli, tmp_path: Path) -> None:
+    def test_a_placement_is_created_listed_shown_and_saved(self, remote: Cli, cli: Cli, tmp_path: Path) -> None:
         loads = tmp_path / "loads.json"
         loads.write_text("[[9, 5, 4, 3], [1, 2, 3, 9]]")
         where = ("--slots", "6", "--gpus", "2", "--nodes", "1")
@@ -137,7 +137,7 @@ class TestPlacements:
         export_placement = cli("place", "export", saved, "--engine", "sglang").json
         assert export_placement["physical_to_logical_map"] == record["placement"]["physical_to_logical_map"]
 
-    def test_the_service_places_as_the_command_does(
+    def test_the_service_gives_the_placement_of_the_local_command(
         self, remote: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         windows = [tmp_path / "first.json", tmp_path / "second.json"]
@@ -147,16 +147,16 @@ class TestPlacements:
         speeds.write_text("[1, 1, 0.5, 1]")
         slots.write_text("[3, 3, 2, 4]")
         where = ("--slots", "12", "--gpus", "4", "--nodes", "2", "--gpu-speeds", speeds, "--gpu-slots", slots)
-        asked: tuple[str | Path, ...] = ("place", *windows, *where, "--max-imbalance", "1.5", "--seed", "3")
+        place_command: tuple[str | Path, ...] = ("place", *windows, *where, "--max-imbalance", "1.5", "--seed", "3")
         at_service = tmp_path / "service.json"
-        assert remote(*asked, "-o", at_service).code == 0
+        assert remote(*place_command, "-o", at_service).code == 0
         monkeypatch.delenv("FLEETWRIGHT_URL")
         local = tmp_path / "local.json"
-        assert remote(*asked, "-o", local).code == 0
+        assert remote(*place_command, "-o", local).code == 0
         maps = [json.loads(path.read_text())["physical_to_logical_map"] for path in (at_service, local)]
         assert maps[0] == maps[1]
 
-    def test_slots_that_do_not_fit_are_refused_before_the_call(self, remote: Cli, tmp_path: Path) -> None:
+    def test_an_invalid_number_of_slots_is_refused(self, remote: Cli, tmp_path: Path) -> None:
         loads = tmp_path / "loads.json"
         loads.write_text("[[9, 5, 4, 3]]")
         done = remote("place", loads, "--slots", "5", "--gpus", "2", "--nodes", "1")
@@ -165,7 +165,7 @@ class TestPlacements:
 
 
 class TestTargets:
-    def test_registered_it_waits_to_be_seen(self, remote: Cli, target: str) -> None:
+    def test_a_registered_target_has_no_report_yet(self, remote: Cli, target: str) -> None:
         table = remote("targets", "list").stdout.splitlines()
         assert [line.split() for line in table] == [
             ["target", "mode", "plan", "phase", "planned", "running", "reported", "message"],
@@ -175,17 +175,17 @@ class TestTargets:
         assert listed["status"] is None
         assert listed == remote("targets", "show", target, "-o", "json").json
 
-    def test_pointed_at_a_plan(self, remote: Cli, target: str, files: Path) -> None:
+    def test_a_target_is_set_to_a_plan(self, remote: Cli, target: str, files: Path) -> None:
         plan_id = remote("plan", files / "request.yaml", "-o", "json").json["id"]
         changed = remote("targets", "set", target, "--plan", plan_id, "--mode", "recommend", "-o", "json").json
         assert (changed["spec"]["plan_id"], changed["spec"]["mode"]) == (plan_id, "recommend")
         assert remote("targets", "show", target).fields["plan_id"] == plan_id
 
-    def test_replaced_by_a_file(self, remote: Cli, target: str, files: Path) -> None:
+    def test_a_target_is_replaced_by_a_file(self, remote: Cli, target: str, files: Path) -> None:
         (files / "target.yaml").write_text(TARGET + "mode: apply\n")
         assert remote("targets", "put", target, files / "target.yaml").fields["mode"] == "apply"
 
-    def test_the_report_and_the_changes_that_stand_ready(self, remote: Cli, target: str, service: str) -> None:
+    def test_the_reported_status_and_pending_changes_are_shown(self, remote: Cli, target: str, service: str) -> None:
         status = TargetStatus.model_validate(
             {
                 "phase": Phase.RECOMMENDED,
@@ -207,9 +207,9 @@ class TestTargets:
             "H100    large         1        3\n"
         )  # fmt: skip
 
-    def test_how_far_expert_maps_are(self, remote: Cli, target: str, service: str) -> None:
+    def test_the_progress_of_an_expert_map_rollout_is_shown(self, remote: Cli, target: str, service: str) -> None:
         placement_id = "00000000-0000-7000-8000-000000000000"
-        roll = {
+        progress = {
             "placement_id": placement_id,
             "phase": "waiting",
             "replicas": 4,
@@ -218,7 +218,7 @@ class TestTargets:
             "turn": "r2",
         }
         status = TargetStatus.model_validate(
-            {"phase": Phase.APPLYING, "observed_at": "2026-11-21T06:00:00Z", "expert_maps": {"H100": roll}}
+            {"phase": Phase.APPLYING, "observed_at": "2026-11-21T06:00:00Z", "expert_maps": {"H100": progress}}
         )
         with Client(service, token=ADMIN_TOKEN) as client:
             client.report_target_status(target, status)
@@ -226,7 +226,7 @@ class TestTargets:
             *("H100", placement_id, "waiting", "4", "1", "3", "0", "r2")
         ]
 
-    def test_what_stands_ready_is_approved(self, remote: Cli, target: str, service: str, files: Path) -> None:
+    def test_a_pending_change_set_is_approved(self, remote: Cli, target: str, service: str, files: Path) -> None:
         nothing = remote("targets", "approve", target)
         assert (nothing.code, nothing.refused) == (1, [f"target {target}: no change set is ready"])
         plan_id = remote("plan", files / "request.yaml", "-o", "json").json["id"]
@@ -249,7 +249,7 @@ class TestTargets:
         again = remote("targets", "approve", target, "-o", "json").json
         assert (again["plan_id"], again["digest"], again["number"]) == (plan_id, "a" * 64, 1)
 
-    def test_a_dry_run_reports_nothing(self, remote: Cli, target: str) -> None:
+    def test_a_dry_run_stores_no_status(self, remote: Cli, target: str) -> None:
         (found,) = remote("controller", "plan", target, "-o", "json").json["targets"]
         assert (found["target"], found["mode"], found["phase"], found["next_round"]) == (
             target,
@@ -261,22 +261,22 @@ class TestTargets:
         assert listed["status"] is None
         assert "nothing to change" in remote("controller", "plan").stdout
 
-    def test_an_unknown_plan_is_wrong_input(self, remote: Cli, target: str) -> None:
+    def test_an_unknown_plan_is_refused(self, remote: Cli, target: str) -> None:
         done = remote("targets", "set", target, "--plan", "nonsense")
         assert (done.code, done.refused[0].partition(";")[0]) == (2, "plan_id: there is no plan 'nonsense'")
 
     @pytest.mark.parametrize("verb", [("show",), ("set", "--mode", "apply"), ("delete",)])
-    def test_one_that_is_not_there(self, remote: Cli, verb: tuple[str, ...]) -> None:
+    def test_a_missing_target_is_reported(self, remote: Cli, verb: tuple[str, ...]) -> None:
         done = remote("targets", verb[0], "nobody", *verb[1:])
         assert (done.code, done.refused) == (1, ["GET /v1/targets/nobody: 404 Not Found: there is no target 'nobody'"])
 
-    def test_forgotten(self, remote: Cli, target: str) -> None:
+    def test_a_target_is_deleted(self, remote: Cli, target: str) -> None:
         assert remote("targets", "delete", target, "-o", "json").json == {"name": target, "deleted": True}
         assert remote("targets", "list", "-o", "json").json["targets"] == []
 
 
 class TestFreeze:
-    def test_on_and_off(self, remote: Cli) -> None:
+    def test_targets_are_frozen_and_thawed(self, remote: Cli) -> None:
         frozen = remote("freeze", "the chiller is being replaced", "--format", "json")
         assert frozen.json == {"frozen": True, "reason": "the chiller is being replaced"}
         listed = remote("targets", "list")
@@ -285,13 +285,13 @@ class TestFreeze:
         assert remote("thaw").stdout == "thawed\n"
         assert remote("targets", "list").stderr == ""
 
-    def test_a_reason_is_needed(self, remote: Cli) -> None:
+    def test_a_freeze_requires_a_reason(self, remote: Cli) -> None:
         done = remote("freeze", "")
         assert (done.code, done.refused) == (2, ["freeze: reason: string should have at least 1 character, got ''"])
 
 
 class TestTokens:
-    def test_a_new_one_stands_alone_on_stdout_and_works_until_it_is_revoked(
+    def test_a_new_token_is_alone_on_stdout_and_works_until_it_is_revoked(
         self, remote: Cli, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         made = remote("tokens", "create", "dashboard", "--scope", "read", "--scope", "plan")
@@ -308,28 +308,28 @@ class TestTokens:
         monkeypatch.setenv("FLEETWRIGHT_TOKEN", secret)
         assert remote("plans", "list").code == 1
 
-    def test_as_json(self, remote: Cli) -> None:
+    def test_a_new_token_as_json(self, remote: Cli) -> None:
         made = remote("tokens", "create", "ci", "--scope", "read", "--expires-in-s", "60", "--format", "json").json
         assert made["secret"].startswith(f"fw_{made['info']['id']}_")
         row = next(line for line in remote("tokens", "list").stdout.splitlines() if made["info"]["id"] in line)
         assert row.count("Z  ") == 2  # created, expires
 
     @pytest.mark.parametrize(
-        ("args", "said"),
+        ("args", "message"),
         [
             (("", "--scope", "read"), "token: name: string should have at least 1 character, got ''"),
             (("ci", "--scope", "read", "--expires-in-s", "999999999999"), "token: expires_in_s: "),
         ],
     )
-    def test_what_cannot_be_made(self, remote: Cli, args: tuple[str, ...], said: str) -> None:
+    def test_an_invalid_token_request_is_refused(self, remote: Cli, args: tuple[str, ...], message: str) -> None:
         done = remote("tokens", "create", *args)
         assert done.code == 2
         (line,) = done.refused
-        assert line.startswith(said)
+        assert line.startswith(message)
 
 
 class TestAudit:
-    def test_everything_that_changed_something_is_there(self, remote: Cli, files: Path) -> None:
+    def test_a_change_is_in_the_audit_log(self, remote: Cli, files: Path) -> None:
         remote("offers", "push", files / "offers.yaml")
         (newest,) = remote("audit", "list", "--most", "1", "-o", "json").json
         assert newest["actor"] == "token:admin0000000"
@@ -337,13 +337,13 @@ class TestAudit:
         assert heading.split() == ["seq", "at", "actor", "action", "subject"]
         assert row.split()[0] == str(newest["seq"])
 
-    def test_the_chain_is_whole(self, remote: Cli) -> None:
+    def test_the_audit_chain_is_intact(self, remote: Cli) -> None:
         assert remote("audit", "check").stdout.endswith(" entries, intact\n")
         assert remote("audit", "check", "-o", "json").json["intact"] is True
 
 
 class TestRefusals:
-    def test_without_a_token(self, remote: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_request_without_a_token_is_refused(self, remote: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("FLEETWRIGHT_TOKEN")
         done = remote("plans", "list")
         assert done.code == 1
@@ -351,7 +351,7 @@ class TestRefusals:
         assert line.startswith("GET /v1/plans: 401 Unauthorized: ")
         assert line.endswith("name a token with --token-file, FLEETWRIGHT_TOKEN or FLEETWRIGHT_TOKEN_FILE")
 
-    def test_with_an_unknown_token(self, remote: Cli, tmp_path: Path) -> None:
+    def test_an_unknown_token_is_refused_and_not_printed(self, remote: Cli, tmp_path: Path) -> None:
         unknown = f"fw_000000000000_{'x' * 43}"
         (tmp_path / "token").write_text(unknown)
         done = remote("plans", "list", "--token-file", tmp_path / "token")
@@ -360,7 +360,7 @@ class TestRefusals:
         assert line.startswith("GET /v1/plans: 401 Unauthorized: ")
         assert unknown not in line
 
-    def test_with_a_token_that_may_not(self, remote: Cli, files: Path, tmp_path: Path) -> None:
+    def test_a_token_without_the_scope_is_refused(self, remote: Cli, files: Path, tmp_path: Path) -> None:
         (tmp_path / "token").write_text(remote("tokens", "create", "reader", "--scope", "read").stdout)
         for command in (("audit", "list"), ("offers", "push", files / "offers.yaml"), ("thaw",)):
             done = remote(*command, "--token-file", tmp_path / "token")
@@ -369,7 +369,7 @@ class TestRefusals:
             assert ": 403 Forbidden: " in line
 
     @pytest.mark.parametrize("content", [b"", b"\xff", b"two words"])
-    def test_a_token_file_without_a_token(self, remote: Cli, tmp_path: Path, content: bytes) -> None:
+    def test_an_invalid_token_file_is_refused(self, remote: Cli, tmp_path: Path, content: bytes) -> None:
         (tmp_path / "token").write_bytes(content)
         done = remote("plans", "list", "--token-file", tmp_path / "token")
         assert done.code == 2
@@ -377,6 +377,6 @@ class TestRefusals:
         assert line.startswith("token")
         assert "two words" not in line
 
-    def test_no_token_file(self, remote: Cli) -> None:
+    def test_a_missing_token_file_is_reported(self, remote: Cli) -> None:
         done = remote("plans", "list", "--token-file", "none")
         assert (done.code, done.refused) == (2, ["token file none: No such file or directory"])

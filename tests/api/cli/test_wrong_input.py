@@ -1,4 +1,4 @@
-"""Wrong files: exit code 2 and one line per defect, with the file, the line, the field and what is allowed."""
+"""Invalid files: exit code 2 and one line per error, with the file, the line, the field and the allowed values."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.api.cli.conftest import Cli
-from tests.api.cli.samples import OFFER, REQUEST, RIGHT
+from tests.api.cli.samples import OFFER, REQUEST, VALID
 
 CHECKED = {
     "gpus": ("gpus", "check"),
@@ -22,7 +22,7 @@ CHECKED = {
     "config": ("models", "from-config", "--name", "M"),
 }
 
-# what is written -> what is written instead, and what must be said of it
+# kind of file, valid text, invalid text, expected messages
 DEFECTS: dict[str, tuple[str, str, str, Sequence[str]]] = {
     "a negative price": (
         "offers",
@@ -30,13 +30,13 @@ DEFECTS: dict[str, tuple[str, str, str, Sequence[str]]] = {
         "price_usd_per_h: -3",
         ["line 7: offers[0].price_usd_per_h: input should be greater than or equal to 0, got -3"],
     ),
-    "a GPU nobody knows": (
+    "an unknown GPU": (
         "offers",
         "gpu: H100",
         "gpu: H1000",
         ["line 6: offers[0].gpu: unknown GPU 'H1000'; nearest: H100, "],
     ),
-    "a market that is none": (
+    "an unknown market": (
         "offers",
         "on-demand",
         "rent",
@@ -72,19 +72,19 @@ DEFECTS: dict[str, tuple[str, str, str, Sequence[str]]] = {
         "limit_w: 9000",
         ["line 4: sites[0].power[0].limit_w: row 'row-a' may carry 9,000 W "],
     ),
-    "a rack that is not there": (
+    "an unknown rack": (
         "topology",
         "power_domain: rack-1",
         "power_domain: rack-9",
         ["line 7: sites[0].nodes[0].power_domain: "],
     ),
-    "a GPU in a node that nobody knows": (
+    "an unknown GPU in a node": (
         "topology",
         "gpu: H100",
         "gpu: H1000",
         ["line 7: sites[0].nodes[0].gpu: unknown GPU 'H1000'; nearest: H100, "],
     ),
-    "an architecture that is not known": (
+    "an unknown architecture": (
         "models",
         "model_type: llama",
         "model_type: abacus",
@@ -108,7 +108,7 @@ DEFECTS: dict[str, tuple[str, str, str, Sequence[str]]] = {
         "share: [[0.5]]",
         ["line 5: workloads[0].buckets.share: "],
     ),
-    "a mode that is none": (
+    "an unknown mode": (
         "target",
         "workload: chat",
         "workload: chat\nmode: force",
@@ -131,29 +131,29 @@ DEFECTS: dict[str, tuple[str, str, str, Sequence[str]]] = {
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file to be written, which a service is never asked about."""
+    """A path for a file; without a token no service accepts it."""
     monkeypatch.setenv("FLEETWRIGHT_TOKEN", "")
     return tmp_path / "file.yaml"
 
 
 @pytest.mark.parametrize("defect", DEFECTS)
-def test_a_defect_is_told_with_its_line(defect: str, path: Path, cli: Cli) -> None:
-    kind, right, wrong, said = DEFECTS[defect]
-    assert RIGHT[kind].count(right) == 1
-    path.write_text(RIGHT[kind].replace(right, wrong))
+def test_an_error_is_reported_with_its_line(defect: str, path: Path, cli: Cli) -> None:
+    kind, valid, invalid, messages = DEFECTS[defect]
+    assert VALID[kind].count(valid) == 1
+    path.write_text(VALID[kind].replace(valid, invalid))
 
     done = cli(*CHECKED[kind], path)
 
     assert done.code == 2
-    assert len(done.refused) == len(said), done.stderr
-    for line, expected in zip(done.refused, said, strict=True):
+    assert len(done.refused) == len(messages), done.stderr
+    for line, expected in zip(done.refused, messages, strict=True):
         assert line.startswith(f"{path}: ")
         assert expected in line
 
 
 @pytest.mark.parametrize("kind", ["gpus", "models", "offers", "topology"])
-def test_the_same_file_without_the_defect_is_good(kind: str, path: Path, cli: Cli) -> None:
-    path.write_text(RIGHT[kind])
+def test_the_same_file_without_the_error_is_valid(kind: str, path: Path, cli: Cli) -> None:
+    path.write_text(VALID[kind])
     assert cli(*CHECKED[kind], path, "--format", "json").json == {"file": str(path), "good": True, kind: 1}
 
 
@@ -167,7 +167,7 @@ def test_the_file_may_come_on_stdin(cli: Cli) -> None:
 
 @pytest.mark.parametrize("kind", CHECKED)
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         pytest.param(b"", "is empty, expected a mapping", id="empty"),
         pytest.param(b"# only a remark\n", "is empty, expected a mapping", id="a remark"),
@@ -182,26 +182,26 @@ def test_the_file_may_come_on_stdin(cli: Cli) -> None:
         pytest.param(b"[" * 5000, "nested deeper than 64 levels", id="too deep"),
     ],
 )
-def test_what_is_no_document(kind: str, content: bytes, said: str, path: Path, cli: Cli) -> None:
+def test_an_invalid_document_is_refused(kind: str, content: bytes, message: str, path: Path, cli: Cli) -> None:
     path.write_bytes(content)
     done = cli(*CHECKED[kind], path)
     assert done.code == 2
     (line,) = done.refused
     assert line.startswith(f"{path}: ")
-    assert said in line
+    assert message in line
 
 
 @pytest.mark.parametrize("kind", CHECKED)
 class TestFilesThatCannotBeRead:
-    def test_there_is_none(self, kind: str, path: Path, cli: Cli) -> None:
+    def test_a_missing_file_is_reported(self, kind: str, path: Path, cli: Cli) -> None:
         done = cli(*CHECKED[kind], path)
         assert (done.code, done.refused) == (2, [f"{path}: No such file or directory"])
 
-    def test_a_directory(self, kind: str, tmp_path: Path, cli: Cli) -> None:
+    def test_a_directory_is_refused(self, kind: str, tmp_path: Path, cli: Cli) -> None:
         done = cli(*CHECKED[kind], tmp_path)
         assert (done.code, done.refused) == (2, [f"{tmp_path}: Is a directory"])
 
-    def test_a_link_that_leads_nowhere(self, kind: str, path: Path, cli: Cli) -> None:
+    def test_a_symlink_loop_is_reported(self, kind: str, path: Path, cli: Cli) -> None:
         path.symlink_to(path)
         done = cli(*CHECKED[kind], path)
         assert (done.code, done.refused) == (2, [f"{path}: Too many levels of symbolic links"])
@@ -219,7 +219,7 @@ class TestFilesThatCannotBeRead:
         ("plan", "request.yaml", "--offers"),
     ],
 )
-def test_files_named_by_options_too(
+def test_files_of_options_are_checked_too(
     command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -231,7 +231,7 @@ def test_files_named_by_options_too(
     assert all(line.startswith("option.yaml: line ") for line in done.refused)
 
 
-def test_a_flood_of_defects_is_cut_short(path: Path, cli: Cli) -> None:
+def test_the_number_of_reported_errors_is_bounded(path: Path, cli: Cli) -> None:
     path.write_text("offers:\n" + "  - {}\n" * 400)
     done = cli("offers", "check", path)
     assert len(done.refused) == 101
@@ -247,7 +247,7 @@ def test_a_flood_of_defects_is_cut_short(path: Path, cli: Cli) -> None:
         (("topology", "show", "n-1"), "unknown node 'n-1'"),
     ],
 )
-def test_a_name_nobody_knows(args: tuple[str, ...], nearest: str, cli: Cli) -> None:
+def test_an_unknown_name_is_reported_with_the_nearest(args: tuple[str, ...], nearest: str, cli: Cli) -> None:
     done = cli(*args)
     assert done.code == 2
     (line,) = done.refused
@@ -266,11 +266,11 @@ SCALARS = st.one_of(
 )
 
 
-@pytest.mark.parametrize("kind", sorted(set(CHECKED) - {"target"}))  # a target that is right would be sent
+@pytest.mark.parametrize("kind", sorted(set(CHECKED) - {"target"}))  # a valid target would be sent
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_whatever_stands_in_a_field_it_is_taken_or_told(kind: str, data: st.DataObject, path: Path, cli: Cli) -> None:
-    words = re.split(r"(?<=[:\[,{ ])([\w./-]+)(?=[\s,}\]]|$)", RIGHT[kind])
+def test_any_value_in_a_field_is_accepted_or_reported(kind: str, data: st.DataObject, path: Path, cli: Cli) -> None:
+    words = re.split(r"(?<=[:\[,{ ])([\w./-]+)(?=[\s,}\]]|$)", VALID[kind])
     position = data.draw(st.integers(0, len(words) - 1), label="position")
     words[position] = json.dumps(data.draw(SCALARS, label="instead"))
     path.write_text("".join(words))

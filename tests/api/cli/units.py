@@ -1,4 +1,4 @@
-"""The systemd units in examples/, as far as a test asks for them."""
+"""Readers of the systemd units in examples/."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ Settings = dict[str, list[str]]
 
 
 def settings_of(unit: str) -> Settings:
-    """Each setting's values, in order; sections do not matter, for no setting is in two."""
+    """Each setting's values in order.  Section names are ignored: no setting is in two sections."""
     found: Settings = {}
     for line in (EXAMPLES / unit).read_text().splitlines():
         if match := re.fullmatch(r"(\w+)=(.*)", line):
@@ -21,15 +21,15 @@ def settings_of(unit: str) -> Settings:
 
 
 def arguments(settings: Settings) -> list[str]:
-    """Of the program that it starts."""
+    """The arguments of the program that the unit starts."""
     (command,) = settings["ExecStart"]
     program, *rest = command.split()
     assert Path(program).name == "fleetwright"
     return rest
 
 
-def assert_known(said: list[str]) -> None:
-    """The command line has every option; one that it has not would be said."""
-    done = CliRunner().invoke(app, [*said, "--help"])
+def assert_known(argv: list[str]) -> None:
+    """Assert that the command line has every option and refuses an unknown one."""
+    done = CliRunner().invoke(app, [*argv, "--help"])
     assert done.exit_code == 0, done.output
-    assert CliRunner().invoke(app, [*said, "--unknown", "--help"]).exit_code == 2
+    assert CliRunner().invoke(app, [*argv, "--unknown", "--help"]).exit_code == 2

@@ -1,4 +1,4 @@
-"""`fleetwright agent --record`: the recorder of `faults record` in the agent's own process; refused by field."""
+"""`fleetwright agent --record`: the recorder of `faults record` in the agent's own process; errors name the field."""
 
 import signal
 import sys
@@ -20,12 +20,12 @@ ROOT = Path(__file__).parents[4]
 
 def written(folder: Path, **fields: Any) -> Path:
     path = folder / "record.yaml"
-    path.write_text(yaml.safe_dump({"peers": {LOOPBACK: 0}, "output": str(folder / "seen"), **fields}))
+    path.write_text(yaml.safe_dump({"peers": {LOOPBACK: 0}, "output": str(folder / "recording"), **fields}))
     return path
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"output": None}, "no destination"),
         ({"peers": {}}, "peers"),
@@ -37,21 +37,23 @@ def written(folder: Path, **fields: Any) -> Path:
         ({"netns": "/nonexistent/ns"}, "--record: No such file or directory"),
     ],
 )
-def test_violations_are_reported_before_it_serves(cli: Cli, tmp_path: Path, fields: dict[str, Any], said: str) -> None:
+def test_an_invalid_file_is_reported_before_the_agent_serves(
+    cli: Cli, tmp_path: Path, fields: dict[str, Any], message: str
+) -> None:
     done = cli("agent", "n1", "--port", "0", "--device", "simulated", "--record", written(tmp_path, **fields))
     assert done.code == 2
-    assert said in done.stderr
+    assert message in done.stderr
 
 
-def test_the_file_matches_the_options() -> None:
-    """An option of `faults record` that the file does not have would be a second way with less."""
+def test_the_file_has_the_options_of_faults_record() -> None:
+    """The file has a field for every option of `faults record`."""
     renamed = {"pid": "pids", "ignore_port": "ignored_ports", "probe": "probe_bytes", "budget": "budget_bytes_per_s"}
     renamed |= {"probe_every": "probe_every_s"}
     options = {renamed.get(name, name) for name in record.__annotations__} - {"return", "log_level", "duration"}
     assert options - set(RecordingFile.model_fields) == {"ras"}
 
 
-def test_one_process_answers_and_records(tmp_path: Path) -> None:
+def test_one_process_serves_and_records(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     url = f"http://{LOOPBACK}:{port}/v1/gpus"
     argv = [sys.executable, "-m", "api.cli", "agent", "n1", "--device", "simulated", "--port", str(port)]
@@ -64,16 +66,16 @@ def test_one_process_answers_and_records(tmp_path: Path) -> None:
             return False
 
     def lines() -> int:
-        return sum(len(path.read_text().splitlines()) for path in (tmp_path / "seen").rglob("*node0.jsonl"))
+        return sum(len(path.read_text().splitlines()) for path in (tmp_path / "recording").rglob("*node0.jsonl"))
 
     with Process.start(argv, name="agent", log_dir=tmp_path, cwd=ROOT) as agent:
         agent.wait_ready(answers)
-        wait_for(lines, lambda count: count > 0, what="looks in the folder")
+        wait_for(lines, lambda count: count > 0, what="records in the folder")
         assert agent.stop(grace_s=PATIENCE_S) in (0, -signal.SIGTERM)
     assert "recorded" in agent.log_path.read_text()
 
 
-OF_A_RECORDER = {
+RECORDER_FIELDS = {
     "inbox": "inbox",
     "flights": "flights",
     "infiniband": True,
@@ -84,7 +86,7 @@ OF_A_RECORDER = {
 
 @pytest.mark.parametrize(
     ("more", "field"),
-    [({}, "probe_bytes"), *(({"probe_bytes": 2048, name: said}, name) for name, said in OF_A_RECORDER.items())],
+    [({}, "probe_bytes"), *(({"probe_bytes": 2048, name: value}, name) for name, value in RECORDER_FIELDS.items())],
 )
 def test_a_file_for_probes_alone_names_missing_and_extra_fields(more: dict[str, object], field: str) -> None:
     alone = {"peers": {"10.0.0.1": 0}, "output": "folder", "probes_only": True}

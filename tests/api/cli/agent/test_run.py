@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[4]
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["--device", "redfish"], "--device redfish: needs --redfish-url"),
         (["--device", "redfish", "--redfish-url", "http://127.0.0.1:9"], "--device redfish: /redfish/v1/: "),
@@ -29,20 +29,20 @@ ROOT = Path(__file__).parents[4]
         (["--device", "simulated", "--gpu", "H1000"], "--device simulated: unknown GPU 'H1000'"),
     ],
 )
-def test_missing_options_are_reported_before_anything_starts(cli: Cli, options: list[str], said: str) -> None:
+def test_missing_options_are_reported_before_anything_starts(cli: Cli, options: list[str], message: str) -> None:
     done = cli("agent", "n1", "--port", "0", *options)
     assert done.code == 2
-    assert done.refused[0].startswith(said), done.refused
+    assert done.refused[0].startswith(message), done.refused
 
 
 @pytest.mark.parametrize("server", ["", "n" * 201])
-def test_a_name_that_no_guards_file_could_have_is_refused(cli: Cli, server: str) -> None:
+def test_an_invalid_server_name_is_refused(cli: Cli, server: str) -> None:
     done = cli("agent", server, "--port", "0", "--device", "simulated")
     assert done.code == 2
     assert done.refused == [f"SERVER: must have 1 to 200 characters, got {len(server)}"]
 
 
-def test_a_state_file_that_cannot_be_written_is_refused_where_it_would_be_needed(cli: Cli, tmp_path: Path) -> None:
+def test_an_unwritable_state_file_is_refused_at_start(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for place, reason in (
         (tmp_path / "none" / "n1.json", "cannot be written: No such file or directory"),
@@ -55,7 +55,7 @@ def test_a_state_file_that_cannot_be_written_is_refused_where_it_would_be_needed
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_machine_without_nvidias_driver_has_its_own_error() -> None:
+def test_a_missing_nvidia_driver_is_reported() -> None:
     # In its own process: another test may have loaded a driver in this one.
     argv = [sys.executable, "-m", "api.cli", "agent", "n1", "--port", "0", "--device", "nvml"]
     environment = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": "/nonexistent"}
@@ -65,7 +65,7 @@ def test_a_machine_without_nvidias_driver_has_its_own_error() -> None:
     assert done.stderr.startswith("fleetwright: --device nvml: NV")  # no library, or no package
 
 
-def test_certificates_that_cannot_be_read_are_refused(cli: Cli, tmp_path: Path) -> None:
+def test_unreadable_certificates_are_refused(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "x").write_text("no certificate")
     tls = [f"--{name}={tmp_path / 'x'}" for name in ("tls-cert", "tls-key", "client-ca")]
     done = cli("agent", "n1", "--port", "0", "--device", "simulated", *tls)
@@ -84,7 +84,7 @@ def answers(url: str) -> bool:
         return False
 
 
-def test_without_act_it_looks_at_real_gpus_and_says_so(tmp_path: Path) -> None:
+def test_without_act_the_agent_observes_real_gpus_and_sets_no_caps(tmp_path: Path) -> None:
     driver = StubDriver(tmp_path / "driver")
     (port,) = free_ports(1)
     url = f"http://{LOOPBACK}:{port}"
@@ -92,9 +92,9 @@ def test_without_act_it_looks_at_real_gpus_and_says_so(tmp_path: Path) -> None:
     environment = {"PATH": os.environ["PATH"], **driver.environment()}
     with Process.start(argv, name="agent", log_dir=tmp_path, env=environment, cwd=ROOT) as agent:
         agent.wait_ready(lambda: answers(url))
-        said = report(url)
-        assert (said["act"], said["driver"], said["clock_is_read_back"]) == ("observe", "nvml", False)
-        gpu = said["gpus"][0]
+        status = report(url)
+        assert (status["act"], status["driver"], status["clock_is_read_back"]) == ("observe", "nvml", False)
+        gpu = status["gpus"][0]
         assert (gpu["planned"]["clock_mhz"], gpu["applied"]["clock_mhz"]) == (990, None)  # safe clocks, only planned
         assert gpu["power_w"] == 650.0
         assert agent.stop(grace_s=20.0) in (0, -signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""The agent's unit in examples/: options that the program has, a secret, a state file it may write, time to end."""
+"""The agent's systemd unit in examples/: known options, a secret, a writable state file and a stop timeout."""
 
 from pathlib import Path
 
@@ -16,20 +16,20 @@ def settings() -> Settings:
     return settings_of("fleetwright-agent.service")
 
 
-def test_the_command_line_knows_every_argument(settings: Settings) -> None:
+def test_every_argument_of_the_unit_is_a_known_option(settings: Settings) -> None:
     assert_known(arguments(settings))
 
 
-def test_it_acts_only_for_who_has_the_secret_and_remembers_where_it_may_write(settings: Settings) -> None:
-    said = arguments(settings)
-    assert "--act" in said
+def test_the_unit_requires_a_token_and_has_its_state_file_in_a_writable_folder(settings: Settings) -> None:
+    argv = arguments(settings)
+    assert "--act" in argv
     (credential,) = settings["LoadCredential"]
-    assert said[said.index("--token-file") + 1] == f"%d/{credential.partition(':')[0]}"
-    folder = Path(said[said.index("--state-file") + 1]).parent
+    assert argv[argv.index("--token-file") + 1] == f"%d/{credential.partition(':')[0]}"
+    folder = Path(argv[argv.index("--state-file") + 1]).parent
     assert folder == Path("%S") / settings["StateDirectory"][0]
     assert settings["ProtectSystem"] == ["strict"]
 
 
-def test_it_has_time_to_put_caps_back(settings: Settings) -> None:
+def test_the_stop_timeout_covers_the_restoration_of_caps(settings: Settings) -> None:
     longest_s = STALE_PERIODS * SLOWEST_S + 5.0 + RESTORE_TRIES * SETTLE_PERIODS * SLOWEST_S
     assert int(settings["TimeoutStopSec"][0]) >= longest_s

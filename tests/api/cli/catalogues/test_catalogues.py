@@ -1,4 +1,4 @@
-"""`gpus`, `models`, `offers`, `topology`: what ships and what files say, for people and for programs."""
+"""`gpus`, `models`, `offers`, `topology`: shipped catalogues and users' files, as tables and as JSON."""
 
 import json
 from pathlib import Path
@@ -26,12 +26,12 @@ def first_column(table: str) -> list[str]:
 
 @pytest.mark.parametrize("kind", SHIPPED)
 class TestList:
-    def test_as_a_table(self, kind: str, cli: Cli) -> None:
+    def test_entries_are_listed_as_a_table(self, kind: str, cli: Cli) -> None:
         done = cli(kind, "list")
         assert (done.code, done.stderr) == (0, "")
         assert first_column(done.stdout) == SHIPPED[kind]
 
-    def test_as_json_it_can_be_read_back(self, kind: str, cli: Cli, tmp_path: Path) -> None:
+    def test_json_output_can_be_read_back(self, kind: str, cli: Cli, tmp_path: Path) -> None:
         listed = cli(kind, "list", "--format", "json")
         assert listed.stderr == ""
         file = tmp_path / "listed.json"
@@ -54,13 +54,13 @@ class TestShow:
             ("A100_PCIE_80GB", "A100-80GB-PCIe"),
         ],
     )
-    def test_a_gpu_under_the_names_that_clusters_give_it(self, label: str, name: str, cli: Cli) -> None:
+    def test_a_gpu_is_found_by_the_labels_of_clusters(self, label: str, name: str, cli: Cli) -> None:
         assert cli("gpus", "show", label).fields["name"] == name
 
-    def test_figures_of_a_figure_stand_under_its_name(self, cli: Cli) -> None:
+    def test_nested_figures_are_shown_with_dotted_names(self, cli: Cli) -> None:
         assert cli("gpus", "show", "H100").fields["dense_tflops.bf16"] == "989.5"
 
-    def test_what_follows_from_a_model_stands_below_its_fields(self, cli: Cli) -> None:
+    def test_a_model_is_shown_with_its_derived_figures(self, cli: Cli) -> None:
         model = builtin_models().get("Mixtral-8x7B")
         lines = cli("models", "show", "Mixtral-8x7B").fields
         assert lines["parameters"] == f"{model.parameters:,}" == "46,702,792,704"
@@ -68,18 +68,18 @@ class TestShow:
         assert lines["kv_bytes_per_token_fp16"] == "131,072"
         assert lines["weight_bytes_bf16"] == "93,405,585,408"
 
-    def test_and_in_json_apart_from_them(self, cli: Cli) -> None:
+    def test_json_has_derived_figures_in_their_own_object(self, cli: Cli) -> None:
         shown = cli("models", "show", "DeepSeek-V3", "--format", "json").json
         derived = shown.pop("derived")
         assert derived["kv_bytes_per_token_fp16"] == 61 * (512 + 64) * 2
         assert derived["active_parameters"] < shown["parameters"]
         assert "active_parameters" not in shown
 
-    def test_an_offer_with_its_price_per_gpu(self, cli: Cli) -> None:
+    def test_an_offer_is_shown_with_its_price_per_gpu(self, cli: Cli) -> None:
         shown = cli("offers", "show", "aws/us-east-1/p5.48xlarge/on-demand", "-o", "json").json
         assert shown["derived"]["price_usd_per_gpu_h"] == shown["price_usd_per_h"] / 8
 
-    def test_a_node_with_what_feeds_it(self, cli: Cli, tmp_path: Path) -> None:
+    def test_a_node_is_shown_with_its_power_path(self, cli: Cli, tmp_path: Path) -> None:
         (tmp_path / "hall.yaml").write_text(TOPOLOGY)
         shown = cli("topology", "show", "n-1", "--file", tmp_path / "hall.yaml", "-o", "json").json
         assert shown["derived"] == {"site": "north", "power_path": ["row-a", "rack-1"]}
@@ -90,29 +90,29 @@ class TestShow:
 
 
 class TestFiles:
-    def test_one_is_laid_over_the_shipped_catalogue(self, cli: Cli, tmp_path: Path) -> None:
+    def test_files_are_merged_over_the_shipped_catalogue(self, cli: Cli, tmp_path: Path) -> None:
         (tmp_path / "ours.yaml").write_text(GPU)
         (tmp_path / "newer.yaml").write_text(GPU.replace("tdp_w: 400", "tdp_w: 450"))
         files = ("--file", tmp_path / "ours.yaml", "--file", tmp_path / "newer.yaml")
         assert first_column(cli("gpus", "list", *files).stdout) == [*SHIPPED["gpus"], "X1"]
         assert cli("gpus", "show", "x1", *files, "-o", "json").json["tdp_w"] == 450
 
-    def test_offers_stand_instead_of_the_shipped_ones(self, cli: Cli, tmp_path: Path) -> None:
+    def test_a_file_of_offers_replaces_the_shipped_ones(self, cli: Cli, tmp_path: Path) -> None:
         (tmp_path / "offers.yaml").write_text(OFFER)
         assert first_column(cli("offers", "list", "-f", tmp_path / "offers.yaml").stdout) == ["acme/h100"]
 
-    def test_two_price_sheets_are_no_market(self, cli: Cli, tmp_path: Path) -> None:
+    def test_two_files_of_offers_are_refused(self, cli: Cli, tmp_path: Path) -> None:
         (tmp_path / "offers.yaml").write_text(OFFER)
         done = cli("offers", "list", "-f", tmp_path / "offers.yaml", "-f", tmp_path / "offers.yaml")
         assert (done.code, done.refused) == (2, ["--file: give one; two files of offers are not laid over one another"])
 
-    def test_a_gpu_of_ours_may_be_offered(self, cli: Cli, tmp_path: Path) -> None:
+    def test_an_offer_may_name_a_gpu_of_a_users_file(self, cli: Cli, tmp_path: Path) -> None:
         (tmp_path / "gpus.yaml").write_text(GPU)
         (tmp_path / "offers.yaml").write_text(OFFER.replace("H100", "X1"))
         assert cli("offers", "check", tmp_path / "offers.yaml").code == 2
         assert cli("offers", "check", tmp_path / "offers.yaml", "--gpus", tmp_path / "gpus.yaml").code == 0
 
-    def test_not_beside_a_service(self, cli: Cli, tmp_path: Path) -> None:
+    def test_a_file_with_a_service_url_is_refused(self, cli: Cli, tmp_path: Path) -> None:
         (tmp_path / "offers.yaml").write_text(OFFER)
         done = cli("offers", "list", "-f", tmp_path / "offers.yaml", "--url", "http://127.0.0.1:9")
         assert (done.code, done.refused) == (
@@ -122,13 +122,13 @@ class TestFiles:
 
 
 class TestFromConfig:
-    def test_figures(self, cli: Cli) -> None:
+    def test_a_config_is_shown_as_figures(self, cli: Cli) -> None:
         lines = cli("models", "from-config", "-", "--name", "Ours", stdin=CONFIG.encode()).fields
         assert lines["name"] == "Ours"
         assert lines["attention"] == "mha"
         assert lines["kv_bytes_per_token_fp16"] == f"{32 * 2 * 4096 * 2:,}"
 
-    def test_json_is_a_catalogue_to_plan_with(self, cli: Cli, tmp_path: Path) -> None:
+    def test_json_output_is_a_catalogue_for_plan(self, cli: Cli, tmp_path: Path) -> None:
         (tmp_path / "config.json").write_text(CONFIG)
         made = cli("models", "from-config", tmp_path / "config.json", "--name", "Ours", "--format", "json")
         assert [model["name"] for model in made.json["models"]] == ["Ours"]
@@ -150,7 +150,7 @@ class TestFromConfig:
         planned = cli("plan", tmp_path / "request.json", "--models", tmp_path / "ours.json", "-o", "json")
         assert planned.json["status"] == "optimal"
 
-    def test_agrees_with_the_shipped_figures(self, cli: Cli) -> None:
+    def test_a_config_gives_the_figures_of_the_shipped_model(self, cli: Cli) -> None:
         config = {
             "model_type": "llama",
             "hidden_size": 4096,

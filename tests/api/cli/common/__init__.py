@@ -1,1 +1,1 @@
-"""Tests of what the commands share."""
+"""Tests of code that the commands share."""

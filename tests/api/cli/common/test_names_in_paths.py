@@ -1,10 +1,10 @@
-"""Names that cannot stand in a path: one line with the field, exit code 2, and nothing is sent."""
+"""Names that are invalid in a URL path: one line with the field and exit code 2, without a request."""
 
 import pytest
 
 from tests.api.cli.conftest import Cli
 
-NOBODY = ("--url", "http://127.0.0.1:1")
+UNREACHABLE = ("--url", "http://127.0.0.1:1")
 
 
 @pytest.mark.parametrize("name", ["", ".", ".."])
@@ -19,8 +19,10 @@ NOBODY = ("--url", "http://127.0.0.1:1")
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else value,
 )
-def test_a_name_that_is_no_segment(command: tuple[str, ...], field: str, name: str, cli: Cli) -> None:
-    done = cli(*command, name, *NOBODY)
+def test_a_name_that_is_an_invalid_path_segment_is_refused(
+    command: tuple[str, ...], field: str, name: str, cli: Cli
+) -> None:
+    done = cli(*command, name, *UNREACHABLE)
     assert done.code == 2
     (line,) = done.refused
     assert line == f"{field}: cannot stand in a path, expected a name other than '.' and '..', got {name!r}"

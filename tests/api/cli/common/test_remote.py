@@ -1,4 +1,4 @@
-"""Commands with --url: an address that is unreachable or is no URL gives one line and an exit code."""
+"""Commands with --url: an unreachable service or an invalid URL gives one line and an exit code."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.testbed.processes import LOOPBACK, free_ports
 @pytest.mark.parametrize(
     "command", [("gpus", "list"), ("plans", "list"), ("targets", "list"), ("audit", "check"), ("thaw",)]
 )
-def test_a_service_out_of_reach_is_one_line_and_exit_code_1(command: tuple[str, ...], cli: Cli) -> None:
+def test_an_unreachable_service_is_one_line_and_exit_code_1(command: tuple[str, ...], cli: Cli) -> None:
     (port,) = free_ports(1)
     url = f"http://{LOOPBACK}:{port}"
     done = cli(*command, "--url", url)
@@ -20,7 +20,7 @@ def test_a_service_out_of_reach_is_one_line_and_exit_code_1(command: tuple[str, 
 
 
 @pytest.mark.parametrize("url", ["nonsense", "ftp://host", "http://user:secret-word@host"])
-def test_what_is_no_url(url: str, cli: Cli) -> None:
+def test_an_invalid_url_is_refused_without_its_password(url: str, cli: Cli) -> None:
     done = cli("plans", "list", "--url", url)
     assert done.code == 2
     (line,) = done.refused

@@ -1,4 +1,4 @@
-"""Tables and figures as they are printed."""
+"""Printed tables and figures."""
 
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -6,25 +6,25 @@ import pytest
 
 from api.cli.common.tables import Column, Table, format_value, moment, number, print_fields, print_table
 
-SEEN = datetime(2026, 11, 21, 6, 5, 4, tzinfo=UTC)
+AT = datetime(2026, 11, 21, 6, 5, 4, tzinfo=UTC)
 
 
-def test_numbers_stand_under_each_other_and_nothing_is_a_dash(capsys: pytest.CaptureFixture[str]) -> None:
-    columns = (Column("name"), number("count"), number("price", decimals=2), moment("seen"))
-    print_table(Table(columns, [("a", 1, 0.5, SEEN), ("longer", 12345, 1234.567, None)]))
+def test_numbers_are_right_aligned_and_missing_values_are_dashes(capsys: pytest.CaptureFixture[str]) -> None:
+    columns = (Column("name"), number("count"), number("price", decimals=2), moment("time"))
+    print_table(Table(columns, [("a", 1, 0.5, AT), ("longer", 12345, 1234.567, None)]))
     assert capsys.readouterr().out == (
-        "name     count     price  seen\n"
+        "name     count     price  time\n"
         "a            1      0.50  2026-11-21 06:05:04Z\n"
         "longer  12,345  1,234.57  -\n"
     )  # fmt: skip
 
 
-def test_an_empty_table_is_its_headings(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_table_has_only_its_headings(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(Table((Column("a"), number("b")), []))
     assert capsys.readouterr().out == "a  b\n"
 
 
-def test_a_row_is_one_line_however_long(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_row_stays_on_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "20")
     print_table(Table((Column("a"), Column("b")), [("x" * 300, "y z" * 300)]))
     heading, row = capsys.readouterr().out.splitlines()
@@ -32,17 +32,17 @@ def test_a_row_is_one_line_however_long(capsys: pytest.CaptureFixture[str], monk
     assert row == "x" * 300 + "  " + "y z" * 300
 
 
-def test_what_users_name_is_not_markup(capsys: pytest.CaptureFixture[str]) -> None:
+def test_markup_in_names_is_printed_literally(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(Table((Column("a"),), [("[red]x[/red] :smile:",)]))
     assert capsys.readouterr().out == "a\n[red]x[/red] :smile:\n"
 
 
-def test_times_are_in_utc() -> None:
-    abroad = SEEN.astimezone(timezone(timedelta(hours=-8)))
-    assert moment("at").cell(abroad) == "2026-11-21 06:05:04Z"
+def test_times_are_printed_in_utc() -> None:
+    in_california = AT.astimezone(timezone(timedelta(hours=-8)))
+    assert moment("at").cell(in_california) == "2026-11-21 06:05:04Z"
 
 
-def test_fields_of_fields_stand_under_their_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nested_fields_have_dotted_names(capsys: pytest.CaptureFixture[str]) -> None:
     print_fields({"name": "x", "limits": {"low": 1, "high": {"of": 2000}}, "nothing": None, "none": []})
     assert (
         capsys.readouterr().out
@@ -51,7 +51,7 @@ def test_fields_of_fields_stand_under_their_name(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize(
-    ("value", "words"),
+    ("value", "text"),
     [
         (True, "yes"),
         (False, "no"),
@@ -65,5 +65,5 @@ def test_fields_of_fields_stand_under_their_name(capsys: pytest.CaptureFixture[s
         ([{"layers": 2, "window": None}, {"layers": 3}], "layers 2; layers 3"),
     ],
 )
-def test_values_in_words(value: object, words: str) -> None:
-    assert format_value(value) == words
+def test_values_are_formatted_as_text(value: object, text: str) -> None:
+    assert format_value(value) == text

@@ -1,4 +1,4 @@
-"""Wrong input to `fleetwright place`: one line that names field and range, and nothing written."""
+"""Invalid input to `fleetwright place`: one line with field and range, and no output file."""
 
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ class TestWrongInput:
         assert not list(tmp_path.iterdir())
 
     @pytest.mark.parametrize(("options", "message"), WRONG_OPTIONS)
-    def test_options(self, cli: Cli, out: Path, options: tuple[str, ...], message: str) -> None:
+    def test_invalid_options_are_reported(self, cli: Cli, out: Path, options: tuple[str, ...], message: str) -> None:
         done = cli("place", EXAMPLE, *SHAPE, *options, "-o", out)
         assert (done.code, out.exists()) == (2, False)
         assert any(message in line for line in done.refused), done.stderr
@@ -61,7 +61,7 @@ class TestWrongInput:
             (lambda rows: rows.clear(), "load"),
         ],
     )
-    def test_loads(self, cli: Cli, tmp_path: Path, out: Path, change: Any, message: str) -> None:
+    def test_invalid_loads_are_reported(self, cli: Cli, tmp_path: Path, out: Path, change: Any, message: str) -> None:
         rows = loads()
         change(rows)
         path = written(tmp_path / "loads.json", rows)
@@ -78,7 +78,7 @@ class TestWrongInput:
             ([1.0] * 7 + ["fast"], "speeds.json: gpu_speeds[7]: expected a number"),
         ],
     )
-    def test_speeds(self, cli: Cli, tmp_path: Path, out: Path, speeds: Any, message: str) -> None:
+    def test_invalid_speeds_are_reported(self, cli: Cli, tmp_path: Path, out: Path, speeds: Any, message: str) -> None:
         done = cli("place", EXAMPLE, *SHAPE, "--gpu-speeds", written(tmp_path / "speeds.json", speeds), "-o", out)
         assert (done.code, out.exists()) == (2, False)
         assert any(message in line for line in done.refused), done.stderr
@@ -87,7 +87,7 @@ class TestWrongInput:
         ("layers", "high", "message"),
         [(ROWS - 1, 31, "as many layers as the loads (6), got 5"), (ROWS, 32, "from 0 to 31")],
     )
-    def test_traces(self, cli: Cli, tmp_path: Path, layers: int, high: int, message: str) -> None:
+    def test_invalid_traces_are_reported(self, cli: Cli, tmp_path: Path, layers: int, high: int, message: str) -> None:
         out = tmp_path / "placement.json"
         chosen = np.zeros((4, layers, 2), dtype=np.int16)
         chosen[..., 1] = high
@@ -97,16 +97,16 @@ class TestWrongInput:
         assert (done.code, out.exists()) == (2, False)
         assert any(message in line for line in done.refused), done.stderr
 
-    def test_missing_files(self, cli: Cli, tmp_path: Path) -> None:
+    def test_a_missing_file_is_reported(self, cli: Cli, tmp_path: Path) -> None:
         done = cli("place", tmp_path / "none.npz", *SHAPE)
         assert (done.code, done.refused) == (2, [f"{tmp_path}/none.npz: No such file or directory"])
 
-    def test_a_place_that_cannot_be_written_keeps_what_was_there(self, cli: Cli, tmp_path: Path) -> None:
+    def test_a_missing_output_folder_is_reported(self, cli: Cli, tmp_path: Path) -> None:
         done = cli("place", EXAMPLE, *SHAPE, "-o", tmp_path / "none" / "placement.json")
         assert done.code == 2
         assert "there is no folder" in done.stderr
 
-    def test_wrong_input_leaves_an_older_file_alone(self, cli: Cli, out: Path) -> None:
+    def test_invalid_input_keeps_an_older_output_file(self, cli: Cli, out: Path) -> None:
         out.write_text("older")
         cli("place", EXAMPLE, *SHAPE, "--nodes", "3", "-o", out)
         assert out.read_text() == "older"

@@ -27,14 +27,14 @@ class TestMoving:
         factors = np.random.default_rng(3).uniform(0.6, 1.6, (ROWS, EXPERTS))
         return written(tmp_path / "drifted.json", (np.array(loads()) * factors).round().tolist())
 
-    def test_nothing_moves_without_need(self, cli: Cli, now: Path) -> None:
+    def test_no_copy_moves_for_unchanged_loads(self, cli: Cli, now: Path) -> None:
         summary = cli("place", EXAMPLE, *SHAPE, "--current", now, "--format", "json").json
         assert summary["moved_copies"] == 0
         assert summary["predictions"]["before"]["what"] == "current"
 
-    def test_few_copies_move_back_under_the_ceiling(self, cli: Cli, now: Path, drifted: Path, out: Path) -> None:
-        question = ("place", drifted, *SHAPE, "--current", now, "--format", "json")
-        summary = cli(*question, "-o", out).json
+    def test_few_copies_move_to_meet_the_imbalance_ceiling(self, cli: Cli, now: Path, drifted: Path, out: Path) -> None:
+        command = ("place", drifted, *SHAPE, "--current", now, "--format", "json")
+        summary = cli(*command, "-o", out).json
         assert summary["predictions"]["before"]["imbalance"]["mean"] > 1.05
         assert summary["imbalance"]["mean"] <= 1.05
         moved = sum(
@@ -42,7 +42,7 @@ class TestMoving:
             for new, old in zip(read(out).physical_to_logical_map, read(now).physical_to_logical_map, strict=True)
         )
         assert 0 < summary["moved_copies"] == moved < ROWS * 40 * 0.2
-        bounded = cli(*question, "--max-moves", "3").json
+        bounded = cli(*command, "--max-moves", "3").json
         assert bounded["moved_copies"] <= 3
         assert bounded["imbalance"]["mean"] <= summary["predictions"]["before"]["imbalance"]["mean"]
 
@@ -71,8 +71,8 @@ class TestMoving:
         assert (moves["copies"], moves["expert_bytes"]) == (0, 3 * 2048 * 1408)
         other = tmp_path / "other.npy"
         np.save(other, rng.uniform(1, 9, (26, 64)).round(3))
-        verdict = cli("place", "check", now, "--loads", other, *pace[2:], "--format", "json")
-        assert json.loads(verdict.stdout)["moves"]["expert_bytes"] == 3 * 2048 * 1408
+        assessment = cli("place", "check", now, "--loads", other, *pace[2:], "--format", "json")
+        assert json.loads(assessment.stdout)["moves"]["expert_bytes"] == 3 * 2048 * 1408
 
     def test_an_engines_file_can_be_the_current_placement(self, cli: Cli, now: Path, tmp_path: Path) -> None:
         export_placement = tmp_path / "sglang.json"
@@ -81,8 +81,8 @@ class TestMoving:
         assert summary["moved_copies"] == 0
 
     def test_duplicates_of_other_planners_are_accepted(self, cli: Cli, tmp_path: Path, out: Path) -> None:
-        twins = [[0, 0, *range(1, 32), *range(1, 8)]] * ROWS
-        now = written(tmp_path / "now.json", {"physical_to_logical_map": twins})
+        duplicates = [[0, 0, *range(1, 32), *range(1, 8)]] * ROWS
+        now = written(tmp_path / "now.json", {"physical_to_logical_map": duplicates})
         summary = cli("place", EXAMPLE, *SHAPE, "--current", now, "-o", out, "--format", "json").json
         assert summary["provenance"]["current"]["format"] == "sglang-placement"
         assert summary["moved_copies"] >= ROWS
@@ -119,43 +119,45 @@ class TestChecking:
         assert cli("place", EXAMPLE, *SHAPE, "-o", path).code == 0
         return path
 
-    def test_on_its_own_loads_it_is_kept(self, cli: Cli, made: Path) -> None:
+    def test_a_placement_is_kept_for_its_own_loads(self, cli: Cli, made: Path) -> None:
         done = cli("place", "check", made, "--loads", EXAMPLE)
         assert (done.code, done.stdout.splitlines()[-1]) == (0, "wait: the mean of 1.0006 is within 1.05")
 
-    def test_other_loads_give_gain_and_cost_of_acting(self, cli: Cli, made: Path, tmp_path: Path) -> None:
+    def test_changed_loads_are_reported_with_gain_and_number_of_moves(
+        self, cli: Cli, made: Path, tmp_path: Path
+    ) -> None:
         other = written(tmp_path / "other.json", [row[::-1] for row in loads()])
         done = cli("place", "check", made, "--loads", other, "--format", "json")
-        verdict = json.loads(done.stdout)
-        assert (done.code, verdict["holds"]) == (1, False)
-        assert verdict["imbalance"]["mean"] > 1.05 >= verdict["after_moves"]
-        assert 0 < verdict["moved_copies"] <= verdict["fresh_moved_copies"]
+        assessment = json.loads(done.stdout)
+        assert (done.code, assessment["holds"]) == (1, False)
+        assert assessment["imbalance"]["mean"] > 1.05 >= assessment["after_moves"]
+        assert 0 < assessment["moved_copies"] <= assessment["fresh_moved_copies"]
         assert cli("place", "check", made, "--loads", other).stdout.splitlines()[-1].startswith("act: ")
 
-    def test_windows_give_a_forecast(self, cli: Cli, made: Path) -> None:
+    def test_several_load_windows_give_a_forecast(self, cli: Cli, made: Path) -> None:
         done = cli("place", "check", made, "--loads", EXAMPLE, "--loads", EXAMPLE, "--loads", EXAMPLE, "-o", "json")
         assert done.json["expected"]
 
-    def test_between_the_levels_only_moves_in_progress_continue(self, cli: Cli, made: Path, tmp_path: Path) -> None:
+    def test_between_the_thresholds_only_moves_in_progress_continue(self, cli: Cli, made: Path, tmp_path: Path) -> None:
         other = written(tmp_path / "other.json", [row[::-1] for row in loads()])
         levels = ("place", "check", made, "--loads", other, "--act-above", "5", "--settle-at", "1.1")
-        waits = cli(*levels)
-        assert (waits.code, waits.stdout.splitlines()[-1].split(": ")[0]) == (0, "wait")
-        assert waits.stdout.splitlines()[-1].endswith("is not above 5")
-        goes_on = cli(*levels, "--under-way")
-        assert (goes_on.code, goes_on.stdout.splitlines()[-1][:25]) == (1, "act: moves are under way,")
+        waiting = cli(*levels)
+        assert (waiting.code, waiting.stdout.splitlines()[-1].split(": ")[0]) == (0, "wait")
+        assert waiting.stdout.splitlines()[-1].endswith("is not above 5")
+        continued = cli(*levels, "--under-way")
+        assert (continued.code, continued.stdout.splitlines()[-1][:25]) == (1, "act: moves are under way,")
 
     def test_moves_that_cost_more_than_they_gain_wait(self, cli: Cli, made: Path, tmp_path: Path) -> None:
         other = written(tmp_path / "other.json", [row[::-1] for row in loads()])
         pace = ("--move-gb-per-s", "0.1", "--expert-bytes", str(10**9))
-        asked = ("place", "check", made, "--loads", other, *pace)
-        short, long = (cli(*asked, "--window-s", seconds) for seconds in ("100", "1000000"))
+        check_command = ("place", "check", made, "--loads", other, *pace)
+        short, long = (cli(*check_command, "--window-s", seconds) for seconds in ("100", "1000000"))
         assert (short.code, long.code) == (0, 1)
         assert "of which 1.5 times must be gained" in short.stdout
         assert "few moves: " in long.stdout
-        verdict = json.loads(cli(*asked, "--window-s", "100", "--format", "json").stdout)
-        assert not verdict["act"]
-        assert verdict["gain_gpu_s"] < 1.5 * verdict["cost_gpu_s"] == 1.5 * verdict["moves"]["duration_s"] * 8
+        assessment = json.loads(cli(*check_command, "--window-s", "100", "--format", "json").stdout)
+        assert not assessment["act"]
+        assert assessment["gain_gpu_s"] < 1.5 * assessment["cost_gpu_s"] == 1.5 * assessment["moves"]["duration_s"] * 8
 
     @pytest.mark.parametrize(
         ("options", "message"),
@@ -168,7 +170,9 @@ class TestChecking:
             (("--node-gb-per-s", "5"), "--node-gb-per-s: needs --move-gb-per-s"),
         ],
     )
-    def test_invalid_terms_are_reported(self, cli: Cli, made: Path, options: tuple[str, ...], message: str) -> None:
+    def test_invalid_options_of_check_are_reported(
+        self, cli: Cli, made: Path, options: tuple[str, ...], message: str
+    ) -> None:
         done = cli("place", "check", made, "--loads", EXAMPLE, *options)
         assert done.code == 2
         assert done.refused[0].startswith(message), done.stderr

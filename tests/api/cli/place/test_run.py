@@ -18,7 +18,7 @@ def out(tmp_path: Path) -> Path:
 
 
 class TestPlacing:
-    def test_the_document_has_what_the_contract_names(self, cli: Cli, out: Path) -> None:
+    def test_the_document_has_the_fields_of_the_contract(self, cli: Cli, out: Path) -> None:
         summary = cli("place", EXAMPLE, *SHAPE, "-o", out, "--format", "json").json
         document = json.loads(out.read_text())
         rows = document["physical_to_logical_map"]
@@ -35,7 +35,7 @@ class TestPlacing:
         assert summary == {name: value for name, value in document.items() if name in summary}
         assert set(document) - set(summary) == {"physical_to_logical_map", "loads"}
 
-    def test_its_inputs_are_in_the_provenance(self, cli: Cli) -> None:
+    def test_the_provenance_names_the_inputs(self, cli: Cli) -> None:
         provenance = cli("place", EXAMPLE, EXAMPLE, *SHAPE, "--seed", "5", "--format", "json").json["provenance"]
         assert [source["name"] for source in provenance["loads"]] == [str(EXAMPLE)] * 2
         assert len(provenance["loads"][0]["sha256"]) == 64
@@ -48,7 +48,7 @@ class TestPlacing:
             made.append(json.loads((tmp_path / name).read_text()) | {"solve_s": 0})
         assert made[0] == made[1]
 
-    def test_the_text_output(self, cli: Cli) -> None:
+    def test_the_text_output_has_a_summary_and_a_table(self, cli: Cli) -> None:
         done = cli("place", EXAMPLE, *SHAPE)
         first, empty, heading, before, after, bound, *_rest = done.stdout.splitlines()
         assert (done.code, done.stderr, empty) == (0, "", "")
@@ -78,7 +78,7 @@ class TestPlacing:
         assert done.stderr == "fleetwright: --method: exact must go with dispatch equal or hash\n"
 
     @pytest.mark.parametrize("form", ["npz", "npy", "csv"])
-    def test_loads_have_many_forms(self, cli: Cli, tmp_path: Path, out: Path, form: str) -> None:
+    def test_loads_are_read_from_several_formats(self, cli: Cli, tmp_path: Path, out: Path, form: str) -> None:
         counts = np.array(loads())
         path = tmp_path / f"loads.{form}"
         match form:
@@ -95,7 +95,7 @@ class TestPlacing:
         done = cli("place", "-", *SHAPE, "--format", "json", stdin=EXAMPLE.read_bytes())
         assert done.json["provenance"]["loads"][0]["name"] == "stdin"
 
-    def test_a_known_model_gives_layers_their_numbers(self, cli: Cli, tmp_path: Path, out: Path) -> None:
+    def test_a_known_model_numbers_the_moe_layers(self, cli: Cli, tmp_path: Path, out: Path) -> None:
         rng = np.random.default_rng(1)
         path = tmp_path / "loads.npy"
         np.save(path, rng.uniform(1, 9, (26, 64)).round(3))
@@ -110,13 +110,13 @@ class TestPlacing:
             tuple(range(1, 27)),
         )
 
-    def test_slower_gpus_get_less(self, cli: Cli, tmp_path: Path, out: Path) -> None:
+    def test_slower_gpus_get_less_load(self, cli: Cli, tmp_path: Path, out: Path) -> None:
         speeds = written(tmp_path / "speeds.json", [1.0] * 4 + [0.5] * 4)
         summary = cli("place", EXAMPLE, *SHAPE, "--gpu-speeds", speeds, "-o", out, "--format", "json").json
         assert summary["imbalance"]["mean"] < 1.1
         assert read(out).layout.speeds.tolist() == [1.0] * 4 + [0.5] * 4
 
-    def test_memory_may_differ_by_gpu(self, cli: Cli, tmp_path: Path, out: Path) -> None:
+    def test_slots_may_differ_by_gpu(self, cli: Cli, tmp_path: Path, out: Path) -> None:
         slots = written(tmp_path / "slots.json", [6, 6, 6, 6, 4, 4, 4, 4])
         assert cli("place", EXAMPLE, *SHAPE, "--gpu-slots", slots, "-o", out).code == 0
         assert read(out).layout.slots_of_gpu.tolist() == [6, 6, 6, 6, 4, 4, 4, 4]
@@ -127,14 +127,14 @@ class TestPlacing:
         assert "above the ceiling of 1" in done.stderr
         assert not read(out).holds
 
-    def test_a_plan_for_the_nearest_copy_is_better_there(self, cli: Cli) -> None:
+    def test_a_placement_for_nearest_dispatch_is_better_with_nearest_dispatch(self, cli: Cli) -> None:
         means = {
             rule: cli("place", EXAMPLE, *SHAPE, "--dispatch", rule, "--format", "json").json["predictions"]
             for rule in ("equal", "nearest")
         }
         assert means["nearest"]["imbalance_by_rule"]["nearest"] < means["equal"]["imbalance_by_rule"]["nearest"]
 
-    def test_by_hash_loads_equal_those_of_equal(self, cli: Cli) -> None:
+    def test_hash_dispatch_has_the_imbalance_of_equal_dispatch(self, cli: Cli) -> None:
         made = {
             rule: cli("place", EXAMPLE, *SHAPE, "--dispatch", rule, "--format", "json").json
             for rule in ("equal", "hash")
@@ -178,7 +178,7 @@ class TestNodesByName:
         assert found.remote_nodes.cost_per_token > found.remote_nodes_per_token
         assert "weighted by link costs" in done.stdout
 
-    def test_types_differ_in_speed_and_memory(self, cli: Cli, site: Path, out: Path) -> None:
+    def test_gpu_types_differ_in_speed_and_memory(self, cli: Cli, site: Path, out: Path) -> None:
         on = ("--topology", site, "--on", "a1", "--on", "c1")
         limits = ("--expert-bytes", str(10**9), "--memory-share", "0.8")
         assert cli("place", EXAMPLE, "--slots", "44", *on, *limits, "-o", out).code == 0
@@ -204,7 +204,7 @@ class TestNodesByName:
             (("--on", "a1", "--speed-by", "luck"), "--speed-by: must be one that is known of H100-SXM"),
         ],
     )
-    def test_violations_are_reported(
+    def test_invalid_topology_options_are_reported(
         self, cli: Cli, site: Path, out: Path, options: tuple[str, ...], message: str
     ) -> None:
         done = cli("place", EXAMPLE, "--slots", "40", "--topology", site, *options, "-o", out)
@@ -213,7 +213,7 @@ class TestNodesByName:
 
 
 class TestMemory:
-    def test_smaller_gpus_hold_fewer(self, cli: Cli, tmp_path: Path, out: Path) -> None:
+    def test_smaller_gpus_hold_fewer_copies(self, cli: Cli, tmp_path: Path, out: Path) -> None:
         memory = written(tmp_path / "memory.json", [40, 40, 40, 40, 26, 26, 26, 26.5])
         limits = ("--gpu-memory", memory, "--expert-bytes", str(10**9))
         assert cli("place", EXAMPLE, *SHAPE, *limits, "-o", out).code == 0
@@ -247,26 +247,28 @@ class TestTraffic:
         np.savez(path, trace=(chosen * 2 + halves[..., np.newaxis]).astype(np.int16))
         return path
 
-    def test_fewer_nodes_are_reached_under_the_ceiling(self, cli: Cli, trace: Path, tmp_path: Path) -> None:
+    def test_a_trace_lowers_remote_nodes_within_the_imbalance_ceiling(
+        self, cli: Cli, trace: Path, tmp_path: Path
+    ) -> None:
         counts = np.zeros((ROWS, EXPERTS))
         for token in np.load(trace)["trace"]:
             for layer, chosen in enumerate(token):
                 counts[layer, chosen] += 1
         path = tmp_path / "loads.npy"
         np.save(path, counts + 1)
-        question = ("place", path, *SHAPE, "--trace", trace, "--format", "json")
-        found = cli(*question, "--max-imbalance", "1.1").json
+        command = ("place", path, *SHAPE, "--trace", trace, "--format", "json")
+        found = cli(*command, "--max-imbalance", "1.1").json
         assert found["imbalance"]["mean"] <= 1.1
         assert found["remote_nodes"]["source"] == "trace"
         assert found["remote_nodes_per_token"] < found["predictions"]["before"]["remote_nodes_per_token"] * 0.8
 
-    def test_groups_replace_a_trace_and_are_labelled(self, cli: Cli) -> None:
-        asked = ("--groups", "4", "--max-imbalance", "1.1")
-        done = cli("place", EXAMPLE, *SHAPE, *asked, "--format", "json")
+    def test_groups_replace_a_trace_and_are_labelled_as_modelled(self, cli: Cli) -> None:
+        arguments = ("--groups", "4", "--max-imbalance", "1.1")
+        done = cli("place", EXAMPLE, *SHAPE, *arguments, "--format", "json")
         assert done.json["remote_nodes"]["source"] == "modelled"
-        assert "modelled tokens" in cli("place", EXAMPLE, *SHAPE, *asked).stdout
+        assert "modelled tokens" in cli("place", EXAMPLE, *SHAPE, *arguments).stdout
 
-    def test_generated_tokens_cost_no_balance_without_a_ceiling(self, cli: Cli) -> None:
+    def test_modelled_tokens_do_not_change_the_balance_without_a_ceiling(self, cli: Cli) -> None:
         alone, plain = (
             json.loads(cli("place", EXAMPLE, *SHAPE, *more, "--format", "json").stdout)
             for more in (("--groups", "4"), ())
@@ -277,7 +279,7 @@ class TestTraffic:
 
 class TestExport:
     @pytest.mark.parametrize("engine", Engine)
-    def test_every_engine_has_its_file(self, cli: Cli, out: Path, tmp_path: Path, engine: Engine) -> None:
+    def test_a_file_is_exported_for_every_engine(self, cli: Cli, out: Path, tmp_path: Path, engine: Engine) -> None:
         cli("place", EXAMPLE, *SHAPE, "-o", out)
         done = cli("place", "export", out, "--engine", engine)
         assert (done.code, done.stderr) == (0, "")
@@ -285,18 +287,18 @@ class TestExport:
         assert cli("place", "export", out, "--engine", engine, "-o", target).stdout == ""
         assert target.read_text() == done.stdout
 
-    def test_sglang_gets_its_one_key(self, cli: Cli, out: Path) -> None:
+    def test_the_sglang_file_has_only_the_map(self, cli: Cli, out: Path) -> None:
         cli("place", EXAMPLE, *SHAPE, "-o", out)
         export_placement = cli("place", "export", out, "--engine", "sglang").json
         assert export_placement == {"physical_to_logical_map": [list(row) for row in read(out).physical_to_logical_map]}
 
-    def test_other_documents_are_refused(self, cli: Cli, tmp_path: Path) -> None:
+    def test_an_invalid_placement_document_is_refused(self, cli: Cli, tmp_path: Path) -> None:
         broken = written(tmp_path / "broken.json", {"slots": 4, "gpus": 2, "nodes": 1})
         done = cli("place", "export", broken, "--engine", "vllm")
         assert done.code == 2
         assert any(line.startswith(f"{broken}: physical_to_logical_map: is required") for line in done.refused)
 
-    def test_a_map_that_was_changed_by_hand_is_refused(self, cli: Cli, out: Path) -> None:
+    def test_a_map_without_every_expert_is_refused(self, cli: Cli, out: Path) -> None:
         cli("place", EXAMPLE, *SHAPE, "-o", out)
         document = json.loads(out.read_text())
         document["physical_to_logical_map"][2] = [0] * 40
@@ -307,7 +309,7 @@ class TestExport:
 
 
 class TestPlot:
-    def test_a_heat_map_is_drawn(self, cli: Cli, tmp_path: Path) -> None:
+    def test_a_heat_map_is_written(self, cli: Cli, tmp_path: Path) -> None:
         path = tmp_path / "heat.png"
         done = cli("place", EXAMPLE, *SHAPE, "--plot", path)
         assert (done.code, done.stderr) == (0, "")
@@ -319,13 +321,13 @@ class TestPlot:
         assert "must end with one of .png, .svg, .pdf" in done.refused[0]
 
 
-def test_place_without_anything_lists_its_commands(cli: Cli) -> None:
+def test_place_without_arguments_lists_its_commands(cli: Cli) -> None:
     done = cli("place")
     assert (done.code, done.stdout) == (2, "")
     assert all(f"  {name} " in done.stderr for name in ("make", "check", "export"))
 
 
-def test_its_help_needs_no_compiled_code(shell: Shell) -> None:
+def test_the_help_of_place_make_lists_its_options(shell: Shell) -> None:
     done = shell("place", "make", "--help")
     assert done.code == 0
     assert "--current FILE" in done.stdout

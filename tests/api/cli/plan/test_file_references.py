@@ -20,7 +20,7 @@ class TestTraceFiles:
         path.write_text(f"workloads:\n  - name: chat\n    buckets:\n      {buckets}\n")
         return parse_document(path.read_text(), name="chat.yaml"), path
 
-    def test_the_text_takes_the_place_of_the_name(self, tmp_path: Path) -> None:
+    def test_the_text_of_a_trace_replaces_its_file_name(self, tmp_path: Path) -> None:
         (tmp_path / "trace.csv").write_text(TRACE)
         document, path = self.request(tmp_path, "{trace_file: ../trace.csv, step_s: 60}")
         found = with_files(document, path)
@@ -29,7 +29,7 @@ class TestTraceFiles:
         assert found.line_of(("workloads", 0, "buckets")) == 3
 
     @pytest.mark.parametrize("text", ["workloads: 5", "[]", "workloads: [5, {buckets: 7}]", "{}", ""])
-    def test_other_requests_are_left_alone(self, text: str, tmp_path: Path) -> None:
+    def test_requests_without_files_are_unchanged(self, text: str, tmp_path: Path) -> None:
         document = parse_document(text, name="x")
         assert with_files(document, tmp_path / "x").data == document.data
 
@@ -42,7 +42,7 @@ class TestTraceFiles:
             ("{trace_file: .}", "line 4: workloads[0].buckets.trace_file: "),
         ],
     )
-    def test_what_cannot_be_read_is_named(self, buckets: str, problem: str, tmp_path: Path) -> None:
+    def test_an_unreadable_file_is_reported_with_its_line(self, buckets: str, problem: str, tmp_path: Path) -> None:
         document, path = self.request(tmp_path, buckets)
         with pytest.raises(DocumentError) as caught:
             with_files(document, path)
@@ -55,13 +55,13 @@ class TestLoads:
         path.write_text(f"workloads:\n  - name: chat\n    expert_loads: {loads}\n")
         return parse_document(path.read_text(), name="chat.yaml"), path
 
-    def test_the_counts_of_a_recording_take_the_place_of_its_name(self, tmp_path: Path) -> None:
+    def test_the_counts_of_a_recording_replace_its_file_name(self, tmp_path: Path) -> None:
         (tmp_path / "sglang.json").write_text(json.dumps({"logical_count": [[0, 0], [3, 5], [7, 1]]}))
         document, path = self.request(tmp_path, "{file: sglang.json}")
         found = with_files(document, path).data["workloads"][0]["expert_loads"]
         assert found == {"windows": [[[3.0, 5.0], [7.0, 1.0]]]}
 
-    def test_an_expert_without_a_token_counts_as_the_request_says(self, tmp_path: Path) -> None:
+    def test_experts_without_tokens_get_least_tokens(self, tmp_path: Path) -> None:
         (tmp_path / "loads.csv").write_text("4,0\n")
         document, path = self.request(tmp_path, "{file: loads.csv, least_tokens: 2}")
         found = with_files(document, path).data["workloads"][0]["expert_loads"]
@@ -79,7 +79,7 @@ class TestLoads:
             ("{file: chat.yaml}", "line 3: workloads[0].expert_loads.file: chat.yaml: "),
         ],
     )
-    def test_what_cannot_be_read_is_named(self, loads: str, problem: str, tmp_path: Path) -> None:
+    def test_an_unreadable_file_is_reported_with_its_line(self, loads: str, problem: str, tmp_path: Path) -> None:
         document, path = self.request(tmp_path, loads)
         with pytest.raises(DocumentError) as caught:
             with_files(document, path)
@@ -87,13 +87,13 @@ class TestLoads:
 
 
 class TestTexts:
-    def test_a_file_that_is_too_large_is_not_read_whole(self, tmp_path: Path) -> None:
+    def test_a_file_above_the_size_limit_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "large").write_bytes(b"x" * 1001)
         assert len(read_text(tmp_path / "large", max_bytes=1001)) == 1001
         with pytest.raises(DocumentError, match="is larger than 1,000 bytes, expected at most that"):
             read_text(tmp_path / "large", max_bytes=1000)
 
-    def test_what_is_no_text_is_refused(self, tmp_path: Path) -> None:
+    def test_a_file_that_is_not_utf_8_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "binary").write_bytes(b"ab\xff")
         with pytest.raises(DocumentError, match="is not UTF-8 text: invalid start byte at byte 2"):
             read_text(tmp_path / "binary")
@@ -108,7 +108,7 @@ class TestPowerTrees:
         path.write_text(f"workloads: []\npower_tree: {power_tree}\n{more}")
         return parse_document(path.read_text(), name="chat.yaml"), path
 
-    def test_feeds_stand_behind_the_power_domains_of_the_request(self, tmp_path: Path) -> None:
+    def test_feeds_are_appended_to_the_power_domains_of_the_request(self, tmp_path: Path) -> None:
         own = "power_domains: [{name: lab, limit_w: 5}]\n"
         document, path = self.request(tmp_path, "{file: hall.yaml, members: {row-1: [chat/L4]}}", own)
         found = with_files(document, path).data
@@ -133,7 +133,9 @@ class TestPowerTrees:
             ("{file: nowhere.yaml}", "No such file or directory"),
         ],
     )
-    def test_what_is_wrong_is_named(self, power_tree: str, problem: str, tmp_path: Path) -> None:
+    def test_an_invalid_power_tree_is_reported_with_its_line(
+        self, power_tree: str, problem: str, tmp_path: Path
+    ) -> None:
         document, path = self.request(tmp_path, power_tree)
         with pytest.raises(DocumentError) as caught:
             with_files(document, path)

@@ -1,4 +1,4 @@
-"""How moves and timetables are printed: whose replicas, and what the timetable does not hold to."""
+"""Printed moves and schedules: the workload of each move, and notes on the schedule."""
 
 import pytest
 
@@ -9,7 +9,7 @@ DEMAND = {"step_s": 3600, "rates_rps": [10, 30]}
 
 
 def printed(capsys: pytest.CaptureFixture[str], *names: str) -> str:
-    """A plan for so many equal workloads over two hours, from nothing."""
+    """The printed two-hour plan for equal workloads with these names, without running replicas."""
     (workload,) = given(rate_rps=None, demand=DEMAND)["workloads"]
     workloads = [workload | {"name": name} for name in names]
     request = {"workloads": workloads, "horizon": {"periods": 2, "warm_up_min": 30}, "current": []}
@@ -17,20 +17,20 @@ def printed(capsys: pytest.CaptureFixture[str], *names: str) -> str:
     return capsys.readouterr().out
 
 
-def test_options_stand_under_their_workload_where_there_are_several(capsys: pytest.CaptureFixture[str]) -> None:
+def test_moves_name_their_workload_when_there_are_several(capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(capsys, "chat", "code").splitlines()
     start = next(line for line in lines if " start " in line and " x " in line)
     assert "chat: " in start
     assert "code: " in start
 
 
-def test_a_single_workload_needs_no_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_moves_of_a_single_workload_do_not_name_it(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [line for line in printed(capsys, "chat").splitlines() if " x " in line and not line.startswith("- ")]
     assert rows
     assert not any("chat: " in row for row in rows)
 
 
-def test_notes_follow_the_timetable(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_note_names_an_unserved_workload(capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(capsys, "chat").splitlines()
     (note,) = [line for line in lines if line.startswith("note: ")]
     assert note.startswith("note: the running replicas do not serve chat in period 1 of 2")

@@ -1,4 +1,4 @@
-"""`fleetwright plan`, answered here: the mix, what to hire, why; and when there is none, why not."""
+"""Local `fleetwright plan`: the mix, the instances to hire and the explanation; reasons when no plan is feasible."""
 
 import json
 from pathlib import Path
@@ -35,7 +35,7 @@ def request_file(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_example_as_people_read_it(cli: Cli) -> None:
+def test_the_example_as_a_table(cli: Cli) -> None:
     done = cli("plan", EXAMPLE)
     assert (done.code, done.stderr) == (0, "")
     first, _empty, heading, *rows = done.stdout.splitlines()
@@ -49,7 +49,7 @@ def test_the_example_as_people_read_it(cli: Cli) -> None:
     assert "- only L4: cannot serve bucket 2000x1000 of chat" in rows
 
 
-def test_the_example_as_programs_read_it(cli: Cli) -> None:
+def test_the_example_as_json(cli: Cli) -> None:
     done = cli("plan", EXAMPLE, "--format", "json")
     assert done.stderr == ""
     plan = Plan.model_validate(done.json)
@@ -71,7 +71,7 @@ def test_the_explanation_can_be_shortened(cli: Cli, level: str, sentences: int) 
 class TestAGpuOutsideTheCatalogue:
     """An option with its own rates and price needs no data sheet."""
 
-    def test_its_option_is_planned(self, cli: Cli) -> None:
+    def test_an_option_with_an_unlisted_gpu_is_planned(self, cli: Cli) -> None:
         done = cli("plan", "-", "-o", "json", stdin=UNLISTED.encode())
         assert (done.code, done.stderr) == (0, "")
         (entry,) = done.json["allocation"]
@@ -79,7 +79,7 @@ class TestAGpuOutsideTheCatalogue:
         assert (done.json["status"], done.json["cost_usd_per_h"], done.json["power_w"]) == ("optimal", 4.0, None)
         assert "power not known" in cli("plan", "-", stdin=UNLISTED.encode()).stdout
 
-    def test_a_quota_may_count_it(self, cli: Cli) -> None:
+    def test_a_quota_may_count_an_unlisted_gpu(self, cli: Cli) -> None:
         quota = "quotas: [{name: few, gpus: 3, gpu: xpu-9}]\n"
         done = cli("plan", "-", stdin=f"{UNLISTED}{quota}".encode())
         assert (done.code, done.stderr) == (1, "")
@@ -92,13 +92,13 @@ class TestAGpuOutsideTheCatalogue:
             ("policy: {goal: energy}", "the objective energy"),
         ],
     )
-    def test_a_rule_on_power_needs_its_data_sheet(self, cli: Cli, rule: str, need: str) -> None:
+    def test_a_power_rule_needs_the_data_sheet_of_an_unlisted_gpu(self, cli: Cli, rule: str, need: str) -> None:
         done = cli("plan", "-", stdin=f"{UNLISTED}{rule}\n".encode())
         assert done.code == 2
         assert "workloads[0].options[0].gpu: unknown GPU 'XPU-9'" in done.stderr
         assert f"{need} needs its data sheet" in done.stderr
 
-    def test_a_power_domain_elsewhere_does_not(self, cli: Cli) -> None:
+    def test_a_power_domain_of_other_options_needs_no_data_sheet(self, cli: Cli) -> None:
         two = UNLISTED.replace(
             "    options:\n", "    options:\n      - {name: l4, gpu: L4, price_usd_per_h: 9, max_rps: [[2]]}\n"
         )
@@ -110,7 +110,7 @@ def test_the_request_may_come_on_stdin(cli: Cli) -> None:
     assert cli("plan", "-", "-o", "json", stdin=EXAMPLE.read_bytes()).json["status"] == "optimal"
 
 
-def test_what_to_hire_is_said_where_offers_are_the_choice(cli: Cli, request_file: Path, tmp_path: Path) -> None:
+def test_instances_to_hire_are_listed_for_a_plan_from_offers(cli: Cli, request_file: Path, tmp_path: Path) -> None:
     (tmp_path / "offers.yaml").write_text(OFFER)
     done = cli("plan", request_file, "--offers", tmp_path / "offers.yaml")
     heading = next(line for line in done.stdout.splitlines() if line.startswith("hire"))
@@ -118,13 +118,13 @@ def test_what_to_hire_is_said_where_offers_are_the_choice(cli: Cli, request_file
     assert "acme/h100      1          1     4.000  4.000" in done.stdout
 
 
-def test_no_plan_is_an_answer_with_its_reasons_and_exit_code_1(cli: Cli) -> None:
+def test_an_infeasible_request_prints_reasons_and_exits_with_1(cli: Cli) -> None:
     done = cli("plan", "-", stdin=INFEASIBLE.encode())
     assert (done.code, done.stderr) == (1, "")
     assert done.stdout.startswith("no plan: infeasible\n\n- ")
 
 
-def test_no_plan_is_a_document_too(cli: Cli) -> None:
+def test_an_infeasible_request_gives_a_json_document(cli: Cli) -> None:
     done = cli("plan", "-", "-o", "json", stdin=INFEASIBLE.encode())
     assert done.code == 1
     plan = Plan.model_validate(json.loads(done.stdout))
@@ -133,13 +133,13 @@ def test_no_plan_is_a_document_too(cli: Cli) -> None:
 
 
 class TestCatalogues:
-    def test_of_gpus(self, cli: Cli, request_file: Path, tmp_path: Path) -> None:
+    def test_gpus_of_a_users_file_are_planned(self, cli: Cli, request_file: Path, tmp_path: Path) -> None:
         (tmp_path / "gpus.yaml").write_text(GPU)
         (tmp_path / "offers.yaml").write_text(OFFER.replace("H100", "X1"))
         files = ("--gpus", tmp_path / "gpus.yaml", "--offers", tmp_path / "offers.yaml")
         assert {entry["gpu"] for entry in cli("plan", request_file, *files, "-o", "json").json["allocation"]} == {"X1"}
 
-    def test_a_gpu_that_only_the_sheet_knows_is_a_defect_of_the_sheet(
+    def test_an_unknown_gpu_of_the_offers_file_is_reported_in_that_file(
         self, cli: Cli, request_file: Path, tmp_path: Path
     ) -> None:
         (tmp_path / "offers.yaml").write_text(OFFER.replace("H100", "X1"))
@@ -148,21 +148,21 @@ class TestCatalogues:
         (line,) = done.refused
         assert line.startswith(f"{tmp_path}/offers.yaml: line 6: offers[0].gpu: unknown GPU 'X1'")
 
-    def test_a_gpu_that_the_request_offers_is_a_defect_of_the_request(self, cli: Cli, tmp_path: Path) -> None:
+    def test_an_unknown_gpu_of_the_request_is_reported_in_the_request(self, cli: Cli, tmp_path: Path) -> None:
         (tmp_path / "request.yaml").write_text(REQUEST + OFFER.replace("H100", "X1"))
         done = cli("plan", tmp_path / "request.yaml")
         assert done.code == 2
         (line,) = done.refused
         assert line.startswith(f"{tmp_path}/request.yaml: line 12: offers[0].gpu: unknown GPU 'X1'")
 
-    def test_offers_come_from_one_place(self, cli: Cli, tmp_path: Path) -> None:
+    def test_offers_in_both_the_request_and_a_file_are_refused(self, cli: Cli, tmp_path: Path) -> None:
         (tmp_path / "request.yaml").write_text(REQUEST + OFFER)
         (tmp_path / "offers.yaml").write_text(OFFER)
         done = cli("plan", tmp_path / "request.yaml", "--offers", tmp_path / "offers.yaml")
         assert (done.code, done.refused) == (2, ["--offers: the request has its own offers: give one of them"])
 
     @pytest.mark.parametrize("option", ["--gpus", "--models", "--offers"])
-    def test_a_service_has_its_own(self, cli: Cli, request_file: Path, option: str) -> None:
+    def test_local_catalogues_with_a_service_url_are_refused(self, cli: Cli, request_file: Path, option: str) -> None:
         done = cli("plan", request_file, option, "file.yaml", "--url", "http://127.0.0.1:9")
         assert done.code == 2
         (line,) = done.refused

@@ -1,4 +1,4 @@
-"""`fleetwright sweep`: a table and a plot of what a load costs as its terms change."""
+"""`fleetwright sweep`: a table and a plot of cost over varied parameters."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ offers:
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def test_a_sweep_as_programs_read_it(cli: Cli) -> None:
+def test_a_sweep_as_json(cli: Cli) -> None:
     done = cli("sweep", EXAMPLE, "--over", "rate=0.5,1,2", "--workers", "1", "--format", "json")
     found = Sweep.model_validate(done.json)
     costs = [one.cost_usd_per_h or 0.0 for one in found.points]
@@ -29,7 +29,7 @@ def test_a_sweep_as_programs_read_it(cli: Cli) -> None:
     assert all(one.pareto for one in found.points)
 
 
-def test_a_sweep_as_people_read_it(cli: Cli) -> None:
+def test_a_sweep_as_a_table(cli: Cli) -> None:
     done = cli("sweep", EXAMPLE, "--over", "rate=1", "--over", "price:H100=1,2", "--workers", "1")
     heading, first, second = done.stdout.splitlines()
     assert heading.split() == ["rate", "price:H100", "$/h", "kW", "GPUs", "status", "mix"]
@@ -37,18 +37,18 @@ def test_a_sweep_as_people_read_it(cli: Cli) -> None:
     assert float(second.split()[3]) > 12.12
 
 
-def test_what_is_served_has_a_column_where_it_is_the_goal(cli: Cli, tmp_path: Path) -> None:
+def test_the_served_rate_has_a_column_when_it_is_the_objective(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "served.yaml"
     path.write_text(f"{EXAMPLE.read_text()}policy: {{goal: served, budget_usd_per_h: 8}}\n")
-    question = ("sweep", path, "--over", "rate=1,2", "--workers", "1")
-    heading, *lines = cli(*question).stdout.splitlines()
+    command = ("sweep", path, "--over", "rate=1,2", "--workers", "1")
+    heading, *lines = cli(*command).stdout.splitlines()
     assert heading.split() == ["rate", "$/h", "served", "rps", "kW", "GPUs", "status", "mix"]
-    found = Sweep.model_validate(cli(*question, "--format", "json").json)
+    found = Sweep.model_validate(cli(*command, "--format", "json").json)
     assert [line.replace("*", "").split()[2] for line in lines] == [f"{one.goal_value:.2f}" for one in found.points]
     assert all(one.goal_value and 0 < one.goal_value < 60 for one in found.points)
 
 
-def test_what_a_replay_showed_has_a_column(cli: Cli, tmp_path: Path) -> None:
+def test_the_result_of_a_replay_has_a_column(cli: Cli, tmp_path: Path) -> None:
     rows = "".join(f"{second},300,100\n" for second in range(120))
     (tmp_path / "requests.csv").write_text(f"time,input_tokens,output_tokens\n{rows}")
     path = tmp_path / "traced.yaml"
@@ -58,10 +58,10 @@ def test_what_a_replay_showed_has_a_column(cli: Cli, tmp_path: Path) -> None:
     assert [line.split()[-4] for line in (first, second)] == ["yes", "yes"]
 
 
-def test_processes_answer_as_one_does(cli: Cli) -> None:
-    """Real processes, started anew."""
-    question = ("sweep", EXAMPLE, "--over", "rate=0.5:2:4", "--format", "json")
-    assert cli(*question, "--workers", "2").json == cli(*question, "--workers", "1").json
+def test_two_worker_processes_give_the_result_of_one(cli: Cli) -> None:
+    """Starts real worker processes."""
+    command = ("sweep", EXAMPLE, "--over", "rate=0.5:2:4", "--format", "json")
+    assert cli(*command, "--workers", "2").json == cli(*command, "--workers", "1").json
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
@@ -73,7 +73,7 @@ def test_the_plot_is_written(cli: Cli, tmp_path: Path, suffix: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("arguments", "message"),
     [
         (("--over", "speed=1"), "does not begin with one of rate, slo, price, power"),
         (("--over", "rate=x"), "are no factors"),
@@ -85,8 +85,8 @@ def test_the_plot_is_written(cli: Cli, tmp_path: Path, suffix: str) -> None:
         ((), "missing option '--over'"),
     ],
 )
-def test_wrong_input_is_refused_in_one_line(cli: Cli, arguments: tuple[str, ...], complaint: str) -> None:
+def test_invalid_input_is_refused_in_one_line(cli: Cli, arguments: tuple[str, ...], message: str) -> None:
     done = cli("sweep", EXAMPLE, *arguments)
     assert done.code == 2
     (line,) = done.refused
-    assert complaint in line
+    assert message in line

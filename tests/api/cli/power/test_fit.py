@@ -33,7 +33,7 @@ def tables(tmp_path: Path) -> list[Path]:
     ]
 
 
-def test_the_answer_is_a_document_of_curves(cli: Cli, tables: list[Path]) -> None:
+def test_the_output_is_a_document_of_curves(cli: Cli, tables: list[Path]) -> None:
     done = cli("power", "fit", *tables, "--date", "2026-03-04")
     assert done.code == 0, done.stderr
     found = read_model(parse_document(done.stdout, name="stdout"), PowerShares)
@@ -42,15 +42,15 @@ def test_the_answer_is_a_document_of_curves(cli: Cli, tables: list[Path]) -> Non
     assert {engine.gpu for engine in found.engines} == {"H100-SXM", "A100-80GB-SXM"}
 
 
-def test_every_error_is_reported(cli: Cli, tables: list[Path]) -> None:
-    told = cli("power", "fit", *tables).stderr
-    assert "engines.csv.gz: ML.ENERGY leaderboard, 48 rows" in told
-    assert "H100-SXM: power of a model not measured, by batch and size: off by" in told
-    assert "A40: training time by power limit, jobs held out: off by" in told
-    assert "A100-80GB-SXM: prompt time of 1 engines: mean error" in told
+def test_every_fit_error_is_reported(cli: Cli, tables: list[Path]) -> None:
+    stderr_text = cli("power", "fit", *tables).stderr
+    assert "engines.csv.gz: ML.ENERGY leaderboard, 48 rows" in stderr_text
+    assert "H100-SXM: power of a model not measured, by batch and size: off by" in stderr_text
+    assert "A40: training time by power limit, jobs held out: off by" in stderr_text
+    assert "A100-80GB-SXM: prompt time of 1 engines: mean error" in stderr_text
 
 
-def test_a_file_is_written_and_laid_over(cli: Cli, tables: list[Path], tmp_path: Path) -> None:
+def test_a_written_file_is_extended_by_a_second_fit(cli: Cli, tables: list[Path], tmp_path: Path) -> None:
     out = tmp_path / "curves.yaml"
     assert cli("power", "fit", tables[0], "--out", out).code == 0
     again = cli("power", "fit", tables[2], "--base", out, "--format", "json")
@@ -58,7 +58,7 @@ def test_a_file_is_written_and_laid_over(cli: Cli, tables: list[Path], tmp_path:
     assert again.json["sweeps"][0]["name"] == "A40"
 
 
-def test_wrong_tables_are_named(cli: Cli, tmp_path: Path) -> None:
+def test_invalid_tables_are_reported(cli: Cli, tmp_path: Path) -> None:
     wrong = [{**row, "average_power": "-7"} if at == 1 else row for at, row in enumerate(made_up.limit_rows())]
     refused = {
         written(tmp_path / "watts_a40.csv", list(wrong)): "line 3: average_power: must be a number above 0",
@@ -74,7 +74,7 @@ def test_wrong_tables_are_named(cli: Cli, tmp_path: Path) -> None:
         assert any(message in line for line in done.stderr.splitlines()), done.stderr
 
 
-def test_a_file_that_cannot_be_read_is_named(cli: Cli, tmp_path: Path) -> None:
+def test_an_unreadable_file_is_reported(cli: Cli, tmp_path: Path) -> None:
     broken = tmp_path / "half.csv.gz"
     broken.write_bytes(gzip.compress(b"a,b\n1,2\n")[:12])
     assert cli("power", "fit", tmp_path / "none.csv").code == 2

@@ -20,7 +20,7 @@ def metered(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def weeks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two weeks of a row, a reading each 5 minutes, from a Monday 06:00 on."""
+    """Two weeks of a row's readings, one per 5 minutes, from a Monday at 06:00."""
     path = tmp_path_factory.mktemp("weeks") / "weeks.csv"
     watts = row(hours=24, seed=8).watts[::150].tolist()
     times = (f"2026-11-{2 + (6 + i // 12) // 24:02d}T{(6 + i // 12) % 24:02d}:{i % 12 * 5:02d}:00" for i in range(4032))
@@ -28,7 +28,7 @@ def weeks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_the_next_readings_with_how_honest_that_was(cli: Cli, metered: Path) -> None:
+def test_short_term_quantiles_are_reported_with_their_coverage(cli: Cli, metered: Path) -> None:
     done = cli("power", "forecast", metered, "-o", "json")
     assert done.code == 0, done.stderr
     answer = json.loads(done.stdout)
@@ -39,7 +39,7 @@ def test_the_next_readings_with_how_honest_that_was(cli: Cli, metered: Path) -> 
     assert answer["horizons"][0]["coverage"]["0.9"] == pytest.approx(0.9, abs=0.03)
 
 
-def test_people_read_a_table(cli: Cli, metered: Path) -> None:
+def test_the_forecast_as_a_table(cli: Cli, metered: Path) -> None:
     done = cli("power", "forecast", metered)
     lines = done.stdout.splitlines()
     assert lines[0].split() == [
@@ -54,7 +54,7 @@ def test_people_read_a_table(cli: Cli, metered: Path) -> None:
     assert "may exceed the last one" in done.stderr
 
 
-def test_few_readings_are_not_scored(cli: Cli, tmp_path: Path) -> None:
+def test_a_short_series_has_no_coverage(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "short.csv"
     path.write_text("time,watts\n0,100000\n2,101000\n4,99000\n")
     done = cli("power", "forecast", path, "-o", "json")
@@ -65,7 +65,7 @@ def test_few_readings_are_not_scored(cli: Cli, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("minutes", "steps"), [("5", 288), ("15", 96)])
-def test_the_next_day_by_steps(cli: Cli, weeks: Path, minutes: str, steps: int) -> None:
+def test_the_next_day_is_forecast_by_steps(cli: Cli, weeks: Path, minutes: str, steps: int) -> None:
     done = cli("power", "forecast", weeks, "--ahead", "day", "--step-min", minutes, "-o", "json")
     assert done.code == 0, done.stderr
     answer = json.loads(done.stdout)
@@ -74,7 +74,7 @@ def test_the_next_day_by_steps(cli: Cli, weeks: Path, minutes: str, steps: int) 
     assert cli("power", "forecast", weeks, "--ahead", "day").stdout.splitlines()[1].startswith("06:00")
 
 
-def test_peaks_lie_above_means(cli: Cli, weeks: Path) -> None:
+def test_forecast_peaks_lie_above_forecast_means(cli: Cli, weeks: Path) -> None:
     middle = {
         of: [
             step["watts"]["0.5"]
@@ -88,17 +88,19 @@ def test_peaks_lie_above_means(cli: Cli, weeks: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "arguments", "words"),
+    ("text", "arguments", "message"),
     [
         ("time,watts\n0,1\n2,-1\n", (), "line 3: watts: expected a number from 0"),
         ("time,watts\n0,1\n2,1\n", ("--ahead", "day"), "must have at least 4 whole days"),
         ("time,watts\n0,1\n2,1\n", ("--ahead", "day", "--step-min", "7"), "step_s: must be a part of a day"),
     ],
 )
-def test_what_cannot_be_is_named(cli: Cli, tmp_path: Path, text: str, arguments: tuple[str, ...], words: str) -> None:
+def test_invalid_input_is_reported(
+    cli: Cli, tmp_path: Path, text: str, arguments: tuple[str, ...], message: str
+) -> None:
     path = tmp_path / "row.csv"
     path.write_text(text)
     done = cli("power", "forecast", path, *arguments)
     assert done.code == 2
-    assert words in done.stderr
+    assert message in done.stderr
     assert done.stdout == ""

@@ -14,7 +14,7 @@ GOOD = {"row": "r", "settings": {"rating_w": 1000.0}, "agents": [{"name": "a", "
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"settings": {"rating_w": -5.0}}, "settings.rating_w: input should be greater than 0, got -5.0"),
         ({"settings": {"rating_w": 100.0, "standing_w": 200.0}}, "standing_w: must be at most rating_w (100), got 200"),
@@ -28,16 +28,16 @@ GOOD = {"row": "r", "settings": {"rating_w": 1000.0}, "agents": [{"name": "a", "
         ({"agents": [{"name": "a", "url": "http://x", "model": "M"}]}, "agents[0].model: unknown model 'M'; known: 8x"),
     ],
 )
-def test_a_bad_file_is_refused_by_field(cli: Cli, tmp_path: Path, change: dict[str, Any], said: str) -> None:
+def test_an_invalid_file_is_refused_by_field(cli: Cli, tmp_path: Path, change: dict[str, Any], message: str) -> None:
     file = tmp_path / "guard.json"
     file.write_text(json.dumps(GOOD | change))
     done = cli("guard", "--config", file)
     assert done.code == 2
     (line,) = done.refused
-    assert said in line
+    assert message in line
 
 
-def test_a_port_that_is_taken_and_a_secret_that_is_missing(cli: Cli, tmp_path: Path) -> None:
+def test_an_unusable_address_and_missing_token_files_are_reported(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "guard.json"
     file.write_text(json.dumps(GOOD))
     done = cli("guard", "--config", file, "--host", "192.0.2.1")  # TEST-NET-1: on no machine
@@ -52,7 +52,7 @@ def test_a_port_that_is_taken_and_a_secret_that_is_missing(cli: Cli, tmp_path: P
     assert cli("guard", "--config", file).refused == done.refused
 
 
-def test_an_agent_takes_orders_from_other_machines_only_with_a_secret(cli: Cli) -> None:
+def test_an_agent_on_a_public_address_requires_a_token(cli: Cli) -> None:
     done = cli("agent", "n", "--device", "simulated", "--host", "0.0.0.0", "--port", "0")
     assert done.code == 2
     assert "--host 0.0.0.0: needs --token-file too" in done.refused[0]

@@ -36,7 +36,7 @@ def tree(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_plan_with_its_budgets_and_room(cli: Cli, tree: Path) -> None:
+def test_a_plan_has_budgets_and_headroom(cli: Cli, tree: Path) -> None:
     answer = cli("power", "plan", tree, "--risk", "0.001", "--starts-at", "2026-11-21T00:00:00", "-o", "json").json
     assert answer["plan"]["status"] == "optimal"
     assert answer["plan"]["periods"][1]["lost_loss"] > 0 == answer["plan"]["periods"][1]["loss"]
@@ -47,7 +47,7 @@ def test_a_plan_with_its_budgets_and_room(cli: Cli, tree: Path) -> None:
     assert room["row-1"]["capped"]["servers"]["mid"] >= room["row-1"]["uncapped"]["servers"]["mid"] > 0
 
 
-def test_for_people_it_is_tables(cli: Cli, tree: Path) -> None:
+def test_the_text_output_has_tables(cli: Cli, tree: Path) -> None:
     done = cli("power", "plan", tree, "--samples", "2000")
     assert done.code == 0
     assert done.stdout.startswith("hall: loss ")
@@ -55,7 +55,7 @@ def test_for_people_it_is_tables(cli: Cli, tree: Path) -> None:
     assert "\nbatch on row-1" in done.stdout
 
 
-def test_what_cannot_hold_is_an_answer_with_exit_code_1(cli: Cli) -> None:
+def test_an_infeasible_tree_prints_reasons_and_exits_with_1(cli: Cli) -> None:
     tight = TREE.replace("limit_w: 232000, oversubscription: 2", "limit_w: 60000, oversubscription: 9")
     done = cli("power", "plan", "-", stdin=tight.encode())
     assert done.code == 1
@@ -64,7 +64,7 @@ def test_what_cannot_hold_is_an_answer_with_exit_code_1(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ("parent: ups", "parent: ubs", "stdin: line 7: feeds[1].parent: no power domain 'ubs' in site 'hall'"),
         ("limit_w: 232000", "limit_w: 232000, budget_w: 300000", "is above the rating, allowed: 0 to 232,000 W"),
@@ -72,14 +72,14 @@ def test_what_cannot_hold_is_an_answer_with_exit_code_1(cli: Cli) -> None:
         ("limit_w: 232000, oversubscription: 2", "limit_w: 232000", "may carry 232,000 W"),
     ],
 )
-def test_what_is_wrong_with_a_tree_is_named(cli: Cli, old: str, new: str, said: str) -> None:
+def test_an_invalid_tree_is_reported(cli: Cli, old: str, new: str, message: str) -> None:
     done = cli("power", "plan", "-", stdin=TREE.replace(old, new).encode())
     assert done.code == 2
-    assert said in done.refused[0]
+    assert message in done.refused[0]
 
 
 @pytest.mark.parametrize("risk", ["0", "0.7", "-1"])
-def test_a_risk_out_of_range_is_named(cli: Cli, tree: Path, risk: str) -> None:
+def test_a_risk_out_of_range_is_reported(cli: Cli, tree: Path, risk: str) -> None:
     done = cli("power", "plan", tree, "--risk", risk)
     assert done.code == 2
     assert "--risk: must be from 1e-09 to 0.5" in done.refused[0]

@@ -32,14 +32,14 @@ def tree(tmp_path: Path) -> Path:
 
 
 class TestTrees:
-    def test_a_file_is_checked_here(self, cli: Cli, tree: Path) -> None:
+    def test_a_tree_is_checked_locally(self, cli: Cli, tree: Path) -> None:
         rows = cli("power", "trees", "check", tree).stdout.splitlines()
         assert [row.split()[0] for row in rows] == ["feed", "pdu-1", "row-1"]
         assert rows[2].split() == ["row-1", "row", "pdu-1", "N", "200,000", "-", "40"]
         assert cli("power", "trees", "check", tree, "--format", "json").json["servers"] == 40
 
     @pytest.mark.parametrize(
-        ("old", "new", "said"),
+        ("old", "new", "message"),
         [
             ("limit_w: 200000", "limit_w: 600000", "line 4: feeds[0].limit_w: pdu 'pdu-1' may carry 500,000 W"),
             ("limit_w: 200000", "limit_w: -1", "line 5: feeds[1].limit_w: input should be greater than 0, got -1"),
@@ -47,14 +47,16 @@ class TestTrees:
             ("power_domain: row-1", "power_domain: row-9", "row-1"),
         ],
     )
-    def test_a_defect_is_a_line(self, cli: Cli, tree: Path, old: str, new: str, said: str) -> None:
+    def test_an_invalid_tree_is_reported_in_one_line(
+        self, cli: Cli, tree: Path, old: str, new: str, message: str
+    ) -> None:
         tree.write_text(TREE.replace(old, new))
         for verb in ("check", "push"):
             done = cli("power", "trees", verb, tree)
             assert done.code == 2
-            assert said in done.refused[0]
+            assert message in done.refused[0]
 
-    def test_a_tree_is_pushed_pulled_and_forgotten(self, remote: Cli, tree: Path) -> None:
+    def test_a_tree_is_pushed_pulled_and_deleted(self, remote: Cli, tree: Path) -> None:
         first = remote("power", "trees", "push", tree, "--format", "json").json
         second = remote("power", "trees", "push", tree)
         assert (first["name"], second.stdout.startswith('power tree north: version "2-')) == ("north", True)
@@ -80,10 +82,10 @@ def test_budgets_are_set_refused_and_withdrawn(remote: Cli, tree: Path) -> None:
         ("row-1", "5", "--for-minutes", "0"): "expires_at: allowed: after ",
         ("row-1", "5", "--for-minutes", "nan"): "--for-minutes: must be above 0 and at most a week, got nan",
     }
-    for words, said in wrong.items():
-        done = remote("power", "budgets", "set", *words)
-        assert done.code == 2, words
-        assert said in done.refused[0]
+    for arguments, message in wrong.items():
+        done = remote("power", "budgets", "set", *arguments)
+        assert done.code == 2, arguments
+        assert message in done.refused[0]
     listed = remote("power", "budgets", "list").stdout.splitlines()[1].split()
     assert (listed[0], listed[1], listed[4]) == ("row-1", "190,000", "yes")
     assert remote("power", "budgets", "show", "row-1").fields["budget.limit_w"] == "190,000"
@@ -129,7 +131,7 @@ def test_plans_are_created_listed_and_shown(
     with monkeypatch.context() as local:
         local.delenv("FLEETWRIGHT_URL")
         here = remote("power", "plan", tree, "--risk", "0.01").stdout
-    assert shown.partition("\n\n")[2].strip() in here  # one message for all
+    assert shown.partition("\n\n")[2].strip() in here  # the same output as of the service
     (kept,) = remote("power", "trees", "list", "--format", "json").json
     assert remote("power", "plans", "list", "--format", "json").json[0]["tree_version"] == kept["version"]
     tight = {

@@ -9,17 +9,17 @@ import pytest
 from tests.api.cli.conftest import Cli
 
 SMALL = ("power", "simulate", "--servers", "14", "--budget-servers", "8", "--days", "0.05", "--seed", "3")
-PROMISED = {"brakes", "peak_utilization", "seconds_over_budget", "slo", "energy_kwh", "run_s"}
+CONTRACT_KEYS = {"brakes", "peak_utilization", "seconds_over_budget", "slo", "energy_kwh", "run_s"}
 TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(
     f"2026-11-21 12:{second // 60:02}:{second % 60:02}.000,{900 + 37 * second % 4000},{20 + second % 50}\n"
     for second in range(600)
 )
 
 
-class TestAnswers:
-    def test_json_holds_what_is_promised_and_is_of_this_world(self, cli: Cli) -> None:
+class TestOutput:
+    def test_json_has_the_contract_keys_with_consistent_values(self, cli: Cli) -> None:
         answer = cli(*SMALL, "--policy", "polca", "--format", "json").json
-        assert answer.keys() >= PROMISED
+        assert answer.keys() >= CONTRACT_KEYS
         assert {name: figures.keys() >= {"p50", "p99"} for name, figures in answer["slo"].items()} == {
             "high": True,
             "low": True,
@@ -30,43 +30,43 @@ class TestAnswers:
         assert answer["energy_kwh"] == pytest.approx(mean_w * answer["duration_s"] / 3.6e6, rel=1e-6)
         assert answer["uncapped"]["energy_kwh"] >= 0.95 * answer["energy_kwh"]
 
-    def test_the_budget_is_that_of_so_many_servers(self, cli: Cli) -> None:
+    def test_the_budget_follows_from_the_budget_servers(self, cli: Cli) -> None:
         same = ("power", "simulate", "--servers", "8", "--budget-servers", "8", "--days", "0.05", "--seed", "3")
         answer = cli(*same, "--policy", "none", "--format", "json").json
         assert answer["peak_utilization"] == pytest.approx(0.79)
         assert answer["slo"]["high"]["p99"] == answer["slo"]["low"]["p99"] == 0.0
         assert answer["slo_held"]
 
-    def test_a_budget_may_be_given_outright(self, cli: Cli) -> None:
+    def test_a_budget_may_be_given_in_watts(self, cli: Cli) -> None:
         answer = cli(*SMALL, "--budget-w", "60000", "--format", "json").json
         assert answer["budget_w"] == 60_000.0
         assert answer["assumptions"]["peak_share"] is None
 
-    def test_the_same_question_has_the_same_answer(self, cli: Cli) -> None:
+    def test_the_same_request_has_the_same_result(self, cli: Cli) -> None:
         first, second = (cli(*SMALL, "--format", "json").json for _ in range(2))
         for answer in (first, second):
             del answer["run_s"], answer["total_s"]
         assert first == second
 
-    def test_a_table_for_people_lists_its_assumptions(self, cli: Cli) -> None:
-        said = cli(*SMALL, "--policy", "threshold-low").stdout
-        assert said.startswith("14 servers on ")
-        assert "under threshold-low: " in said.splitlines()[0]
-        assert "\n- the budget is that of 8 servers, whose uncapped peak is 79% of it: +75% servers\n" in said
-        assert "a clock c slows tokens by 0.15 (1/c - 1)" in said
-        assert "commands 40 s, the brake 5 s" in said
+    def test_the_text_output_lists_the_assumptions(self, cli: Cli) -> None:
+        text = cli(*SMALL, "--policy", "threshold-low").stdout
+        assert text.startswith("14 servers on ")
+        assert "under threshold-low: " in text.splitlines()[0]
+        assert "\n- the budget is that of 8 servers, whose uncapped peak is 79% of it: +75% servers\n" in text
+        assert "a clock c slows tokens by 0.15 (1/c - 1)" in text
+        assert "commands 40 s, the brake 5 s" in text
 
-    def test_training_servers_draw_without_asking(self, cli: Cli) -> None:
+    def test_a_share_of_the_servers_may_run_training_jobs(self, cli: Cli) -> None:
         answer = cli(*SMALL, "--training-share", "0.5", "--format", "json").json
         assert (answer["training_share"], answer["requests"] > 0) == (0.5, True)
         assert "training jobs" in answer["assumptions"]["work"]
 
     @pytest.mark.parametrize("fault", ["planner-killed", "stale-telemetry", "ignored-actuation"])
-    def test_faults_are_answered_too(self, cli: Cli, fault: str) -> None:
+    def test_a_fault_may_be_simulated(self, cli: Cli, fault: str) -> None:
         answer = cli(*SMALL, "--fault", fault, "--format", "json").json
         assert answer["fault"] == fault
 
-    def test_decoding_may_be_more_sensitive(self, cli: Cli) -> None:
+    def test_a_higher_decode_sensitivity_never_lowers_the_slo_impact(self, cli: Cli) -> None:
         mild, hard = (
             cli(*SMALL, "--policy", "polca", "--decode-sensitivity", share, "--format", "json").json
             for share in ("0.05", "0.25")
@@ -74,12 +74,12 @@ class TestAnswers:
         assert mild["budget_w"] == hard["budget_w"]
         assert mild["slo"]["low"]["p50"] <= hard["slo"]["low"]["p50"]
 
-    def test_a_picture_is_drawn(self, cli: Cli, tmp_path: Path) -> None:
+    def test_a_plot_is_written(self, cli: Cli, tmp_path: Path) -> None:
         done = cli(*SMALL, "--plot", tmp_path / "power.png", "--fault", "stale-telemetry")
         assert done.code == 0, done.stderr
         assert (tmp_path / "power.png").read_bytes().startswith(b"\x89PNG")
 
-    def test_numbers_are_finite_or_null(self, cli: Cli) -> None:
+    def test_slo_figures_are_finite_or_null(self, cli: Cli) -> None:
         answer = cli(*SMALL, "--budget-w", "30000", "--format", "json").json
         figures = [answer["slo"][name][quantile] for name in ("high", "low") for quantile in ("p50", "p99")]
         assert all(figure is None or math.isfinite(figure) for figure in figures)
@@ -87,7 +87,7 @@ class TestAnswers:
 
 
 class TestTraces:
-    def test_requests_of_a_trace_packed_or_not(self, cli: Cli, tmp_path: Path) -> None:
+    def test_a_trace_may_be_plain_or_gzipped(self, cli: Cli, tmp_path: Path) -> None:
         plain, packed = tmp_path / "code.csv", tmp_path / "code.csv.gz"
         plain.write_text(TRACE)
         packed.write_bytes(gzip.compress(TRACE.encode()))
@@ -96,7 +96,7 @@ class TestTraces:
         assert first["requests"] == second["requests"] > 0
         assert first["assumptions"]["together"] == 32  # traces come from services that batch
 
-    def test_several_may_follow_one_option(self, cli: Cli, tmp_path: Path) -> None:
+    def test_several_traces_may_follow_one_option(self, cli: Cli, tmp_path: Path) -> None:
         paths = [tmp_path / "a.csv", tmp_path / "b.csv"]
         for path in paths:
             path.write_text(TRACE)
@@ -132,14 +132,14 @@ WRONG = [
 
 
 class TestWrongInput:
-    @pytest.mark.parametrize(("options", "said"), WRONG)
-    def test_one_line_names_option_and_range(self, cli: Cli, options: tuple[str, ...], said: str) -> None:
+    @pytest.mark.parametrize(("options", "text"), WRONG)
+    def test_an_invalid_option_is_reported_in_one_line(self, cli: Cli, options: tuple[str, ...], text: str) -> None:
         done = cli(*SMALL, *options)
         assert done.code == 2
         (line,) = done.refused
-        assert said in line
+        assert text in line
 
-    def test_a_wrong_trace_names_line_and_column(self, cli: Cli, tmp_path: Path) -> None:
+    def test_an_invalid_trace_is_reported_with_line_and_column(self, cli: Cli, tmp_path: Path) -> None:
         path = tmp_path / "code.csv"
         path.write_text("time,input_tokens,output_tokens\n0,5,5\n1,-2,5\n")
         done = cli(*SMALL, "--trace", path)
@@ -153,7 +153,7 @@ class TestWrongInput:
         assert done.code == 2
         assert "is a broken gzip file" in done.refused[0]
 
-    def test_a_wrong_server_names_its_field(self, cli: Cli, tmp_path: Path) -> None:
+    def test_an_invalid_server_is_reported_by_field(self, cli: Cli, tmp_path: Path) -> None:
         path = tmp_path / "server.yaml"
         path.write_text("name: x\ngpus: 0\n")
         done = cli(*SMALL, "--server", path)

@@ -29,7 +29,7 @@ def written(path: Path, found: list[dict[str, str]]) -> Path:
     return path
 
 
-def test_the_answer_is_a_coefficients_file(cli: Cli, points: Path) -> None:
+def test_the_output_is_a_coefficients_file(cli: Cli, points: Path) -> None:
     done = cli("profiles", "fit", str(points), "--no-validate", "--date", "2026-03-04", "--source", "a bench")
     found = read_model(parse_document(done.stdout, name="stdout"), Coefficients)
     assert done.code == 0
@@ -39,7 +39,7 @@ def test_the_answer_is_a_coefficients_file(cli: Cli, points: Path) -> None:
     assert "1 rows left out: the catalogue holds no such GPU or model" in done.stderr
 
 
-def test_it_writes_to_a_file_and_measures_errors_unless_told_not_to(cli: Cli, points: Path, tmp_path: Path) -> None:
+def test_the_fit_writes_a_file_and_measures_errors_by_default(cli: Cli, points: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.yaml"
     done = cli("profiles", "fit", str(points), "--out", str(out))
     found = read_model(parse_document(out.read_text(encoding="utf-8"), name="out"), Coefficients)
@@ -48,20 +48,20 @@ def test_it_writes_to_a_file_and_measures_errors_unless_told_not_to(cli: Cli, po
     assert "without B200, 54 held-out points: TPOT off by" in done.stderr
 
 
-def test_json_reads_back_as_the_same(cli: Cli, points: Path) -> None:
+def test_json_and_yaml_output_read_back_equal(cli: Cli, points: Path) -> None:
     options = ("profiles", "fit", str(points), "--no-validate", "--date", "2026-03-04")
     found = [read_model(parse_document(cli(*options, "-o", form).stdout, name=form), Coefficients) for form in FORMS]
     assert found[0] == found[1]
 
 
-def test_too_few_points_are_wrong_input(cli: Cli, tmp_path: Path) -> None:
+def test_too_few_points_are_refused(cli: Cli, tmp_path: Path) -> None:
     few = written(tmp_path / "few.csv", [row(id="a"), row(id="b", isl=7)])
     done = cli("profiles", "fit", str(few))
     assert (done.code, done.stdout) == (2, "")
     assert "2 points can be used, expected at least 100" in done.stderr
 
 
-def test_a_column_that_is_missing_is_named(cli: Cli, tmp_path: Path) -> None:
+def test_a_missing_column_is_reported(cli: Cli, tmp_path: Path) -> None:
     bare = written(tmp_path / "bare.csv", [{"id": "a", "isl": "1"}])
     done = cli("profiles", "fit", str(bare))
     assert (done.code, done.stdout) == (2, "")
@@ -69,7 +69,7 @@ def test_a_column_that_is_missing_is_named(cli: Cli, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b'id,isl\n"never closed'])
-def test_what_is_no_table_is_wrong_input(cli: Cli, tmp_path: Path, content: bytes) -> None:
+def test_an_invalid_table_is_refused(cli: Cli, tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "no.csv"
     path.write_bytes(content)
     done = cli("profiles", "fit", str(path))
@@ -77,7 +77,7 @@ def test_what_is_no_table_is_wrong_input(cli: Cli, tmp_path: Path, content: byte
     assert "Traceback" not in done.stderr
 
 
-def test_a_file_that_is_not_there_and_a_day_that_is_none(cli: Cli, points: Path, tmp_path: Path) -> None:
+def test_a_missing_file_and_an_invalid_date_are_reported(cli: Cli, points: Path, tmp_path: Path) -> None:
     missing = cli("profiles", "fit", str(tmp_path / "none.csv"))
     assert (missing.code, missing.stdout) == (2, "")
     assert "none.csv: No such file" in missing.stderr

@@ -42,28 +42,28 @@ class TestImport:
         assert len(profiles.points) == 11
         assert {point.gpu for point in profiles.points} == {"H100-SXM", "B200", "L4"}
 
-    def test_what_was_imported_can_be_added_to(self, cli: Cli, files: Path) -> None:
+    def test_imported_profiles_can_be_extended(self, cli: Cli, files: Path) -> None:
         (files / "profiles.yaml").write_text(cli("profiles", "import", "own.csv").stdout)
         again = cli("profiles", "import", "profiles.yaml", "own.csv", "vllm.json", "--format", "json")
         assert [point["gpu"] for point in again.json["points"]] == ["L4", "L4", "H100-SXM"]
 
-    def test_a_table_can_be_printed_and_read(self, cli: Cli, files: Path) -> None:
+    def test_csv_output_can_be_imported_again(self, cli: Cli, files: Path) -> None:
         table = cli("profiles", "import", "own.csv", "vllm.json", "--csv").stdout
         (files / "table.csv").write_text(table)
         assert cli("profiles", "import", "table.csv", "--csv").stdout == table
 
-    def test_options_fill_what_a_file_leaves_open(self, cli: Cli, files: Path) -> None:
+    def test_options_fill_fields_that_the_file_does_not_state(self, cli: Cli, files: Path) -> None:
         options = ("--gpu", "L4", "--tp", "2", "--engine", "vllm", "--date", "2026-11-01", "--source", "lab")
         first = cli("profiles", "import", "sglang.jsonl", *options, "-o", "json").json["points"][0]
         assert (first["gpu"], first["tensor_parallel"], first["engine"]) == ("L4", 4, "sglang")
         assert (first["date"], first["source"]) == ("2026-11-01", "lab")
         assert files.is_dir()
 
-    def test_stdin(self, cli: Cli) -> None:
+    def test_results_may_come_on_stdin(self, cli: Cli) -> None:
         done = cli("profiles", "import", "-", "-o", "json", stdin=text(VLLM).encode())
         assert done.json["points"][0]["source"] == "stdin"
 
-    def test_defects_of_all_files_are_told_at_once(self, cli: Cli, files: Path) -> None:
+    def test_errors_of_all_files_are_reported_at_once(self, cli: Cli, files: Path) -> None:
         (files / "vllm.json").write_text(text(VLLM | {"gpu": "H1000", "request_throughput": -1.0}))
         done = cli("profiles", "import", "vllm.json", "own.csv", "sglang.jsonl", "nowhere.json")
         assert done.code == 2
@@ -83,7 +83,7 @@ class TestImport:
 
 
 class TestShow:
-    def test_a_line_for_each_model_on_each_kind_of_replica(self, cli: Cli, files: Path) -> None:
+    def test_each_model_on_each_kind_of_replica_has_a_row(self, cli: Cli, files: Path) -> None:
         done = cli("profiles", "show", "own.csv", "silicon.csv", "vllm.json")
         assert [line.split("  ")[0] for line in done.stdout.splitlines()[1:]] == [
             "Llama-3.1-8B",
@@ -94,7 +94,7 @@ class TestShow:
         assert done.stderr == ""
         assert files.is_dir()
 
-    def test_in_json(self, cli: Cli, files: Path) -> None:
+    def test_configurations_are_shown_in_json(self, cli: Cli, files: Path) -> None:
         (covered,) = cli("profiles", "show", "own.csv", "-o", "json").json["configurations"]
         assert covered == {
             "model": "Llama-3.1-8B",

@@ -1,4 +1,4 @@
-"""`serve` and `migrate`: what stops them before they start, in one line; the schema up, down and up again."""
+"""`serve` and `migrate`: errors at start in one line; schema upgrades and downgrades."""
 
 import re
 import signal
@@ -13,7 +13,7 @@ from tests.api.cli.conftest import COMMAND, Cli, Shell
 from tests.testbed.processes import LOOPBACK, free_ports
 from tests.testbed.server import ADMIN_TOKEN
 
-PASSWORD = "not-to-be-seen"
+PASSWORD = "a-secret-password"
 
 
 @pytest.fixture
@@ -23,13 +23,13 @@ def database(tmp_path: Path) -> Mapping[str, str]:
 
 
 class TestServe:
-    def test_on_a_port_in_use(self, shell: Shell, database: Mapping[str, str]) -> None:
+    def test_a_port_in_use_is_reported(self, shell: Shell, database: Mapping[str, str]) -> None:
         with socket.create_server((LOOPBACK, 0)) as taken:
             port = taken.getsockname()[1]
             done = shell("serve", "--port", str(port), **database)
         assert (done.code, done.refused) == (2, [f"cannot listen on {LOOPBACK} port {port}: Address already in use"])
 
-    def test_on_an_address_that_is_not_ours(self, shell: Shell, database: Mapping[str, str]) -> None:
+    def test_an_address_of_another_host_is_reported(self, shell: Shell, database: Mapping[str, str]) -> None:
         done = shell("serve", "--host", "192.0.2.1", **database)
         assert (done.code, done.refused) == (
             2,
@@ -38,20 +38,20 @@ class TestServe:
 
     @pytest.mark.parametrize("option", ["--insecure-no-auth", "--anonymous-read"])
     @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.com"])
-    def test_open_doors_only_on_loopback(self, option: str, host: str, cli: Cli) -> None:
+    def test_disabled_authentication_requires_a_loopback_host(self, option: str, host: str, cli: Cli) -> None:
         done = cli("serve", option, "--host", host)
         assert done.code == 2
         (line,) = done.refused
         assert "allowed only with a loopback host" in line
         assert host in line
 
-    def test_with_a_wrong_option(self, cli: Cli) -> None:
+    def test_an_invalid_option_is_reported(self, cli: Cli) -> None:
         done = cli("serve", "--port", "70000")
-        said = "settings: --port: input should be less than or equal to 65535, got 70000"
-        assert (done.code, done.refused) == (2, [said])
+        message = "settings: --port: input should be less than or equal to 65535, got 70000"
+        assert (done.code, done.refused) == (2, [message])
 
     @pytest.mark.parametrize(
-        ("name", "value", "said"),
+        ("name", "value", "message"),
         [
             ("PORT", "70000", "settings: FLEETWRIGHT_PORT: input should be less than or equal to 65535"),
             ("PORT", "web", "settings: FLEETWRIGHT_PORT: input should be a valid integer"),
@@ -59,17 +59,17 @@ class TestServe:
             ("RATE_LIMIT_PER_S", "0", "settings: FLEETWRIGHT_RATE_LIMIT_PER_S: input should be greater than 0"),
         ],
     )
-    def test_with_a_wrong_setting(
-        self, name: str, value: str, said: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
+    def test_an_invalid_setting_is_reported(
+        self, name: str, value: str, message: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv(f"FLEETWRIGHT_{name}", value)
         done = cli("serve")
         assert done.code == 2
         (line,) = done.refused
-        assert line.startswith(said)
+        assert line.startswith(message)
 
     @pytest.mark.parametrize(
-        ("name", "value", "said"),
+        ("name", "value", "message"),
         [
             ("BOOTSTRAP_TOKEN_FILE", "/nowhere/token", "bootstrap_token_file: /nowhere/token cannot be read"),
             ("DATABASE_URL", f"nonsense {PASSWORD}", "database_url: not a database URL; allowed: sqlite"),
@@ -77,21 +77,25 @@ class TestServe:
             ("DATABASE_URL", "sqlite+aiosqlite://", "database_url: an in-memory SQLite loses"),
         ],
     )
-    def test_with_a_setting_that_leads_nowhere(self, name: str, value: str, said: str, shell: Shell) -> None:
+    def test_an_unusable_setting_is_reported_without_its_password(
+        self, name: str, value: str, message: str, shell: Shell
+    ) -> None:
         done = shell("serve", **{f"FLEETWRIGHT_{name}": value})
         assert done.code == 2
         (line,) = done.refused
-        assert line.startswith(said)
+        assert line.startswith(message)
         assert PASSWORD not in line
 
-    def test_on_a_file_that_is_no_database(self, shell: Shell, database: Mapping[str, str], tmp_path: Path) -> None:
+    def test_serve_reports_a_file_that_is_not_a_database(
+        self, shell: Shell, database: Mapping[str, str], tmp_path: Path
+    ) -> None:
         (tmp_path / "fleetwright.db").write_text("not a database " * 100)
         done = shell("serve", **database)
         assert done.code == 1
         (line,) = done.refused
         assert line.endswith("fleetwright.db: (sqlite3.DatabaseError) file is not a database")
 
-    def test_without_a_token_in_the_file_for_one(
+    def test_a_token_file_without_a_valid_token_is_refused(
         self, shell: Shell, database: Mapping[str, str], tmp_path: Path
     ) -> None:
         (tmp_path / "token").write_text(PASSWORD)
@@ -102,7 +106,7 @@ class TestServe:
         assert PASSWORD not in line
 
     @pytest.mark.parametrize(("which", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
-    def test_says_where_it_answers_shows_the_first_token_once_and_ends_when_told(
+    def test_serve_prints_its_url_and_the_first_token_once_and_ends_on_a_signal(
         self,
         which: signal.Signals,
         code: int,
@@ -120,7 +124,7 @@ class TestServe:
         again = serve_once(which, {**bare_environment, **database}, tmp_path, code=code)
         assert "fw_" not in "".join(again)
 
-    def test_a_token_that_was_brought_is_not_shown(
+    def test_a_given_bootstrap_token_is_not_printed(
         self, bare_environment: Mapping[str, str], database: Mapping[str, str], tmp_path: Path
     ) -> None:
         (tmp_path / "token").write_text(ADMIN_TOKEN)
@@ -130,7 +134,7 @@ class TestServe:
 
 
 def serve_once(which: signal.Signals, environment: Mapping[str, str], directory: Path, *, code: int) -> tuple[str, str]:
-    """Serve until it says that it answers, end it by a signal, and answer what it wrote."""
+    """Serve until the URL is printed, send a signal, and return the output."""
     errors = directory / "stderr"
     argv = [*COMMAND, "serve", "--port", "0"]
     with (
@@ -141,12 +145,12 @@ def serve_once(which: signal.Signals, environment: Mapping[str, str], directory:
     ):
         try:
             assert process.stdout is not None
-            said = process.stdout.readline() + process.stdout.readline()
+            printed = process.stdout.readline() + process.stdout.readline()
             process.send_signal(which)
             assert process.wait(timeout=60) == code, errors.read_text()
         finally:
             process.kill()
-    return said, errors.read_text()
+    return printed, errors.read_text()
 
 
 class TestMigrate:
@@ -155,7 +159,7 @@ class TestMigrate:
         for name, value in database.items():
             monkeypatch.setenv(name, value)
 
-    def test_up_down_and_up_again(self, cli: Cli) -> None:
+    def test_the_schema_is_upgraded_downgraded_and_upgraded_again(self, cli: Cli) -> None:
         before = cli("migrate", "status", "--format", "json")
         assert before.code == 1
         up = cli("migrate", "up", "--format", "json").json
@@ -168,18 +172,18 @@ class TestMigrate:
         assert cli("migrate", "up").code == 0
 
     @pytest.mark.parametrize("direction", ["up", "down"])
-    def test_to_a_revision_that_is_none(self, direction: str, cli: Cli) -> None:
+    def test_an_unknown_revision_is_refused(self, direction: str, cli: Cli) -> None:
         cli("migrate", "up")
         done = cli("migrate", direction, "nonsense")
         assert done.code == 2
         (line,) = done.refused
         assert line.endswith("fleetwright.db: Can't locate revision identified by 'nonsense'")
 
-    def test_down_needs_to_be_told_how_far(self, cli: Cli) -> None:
+    def test_down_requires_a_revision(self, cli: Cli) -> None:
         done = cli("migrate", "down")
         assert (done.code, done.refused) == (2, ["missing argument 'REVISION'; see fleetwright migrate down --help"])
 
-    def test_a_file_that_is_no_database(self, cli: Cli, tmp_path: Path) -> None:
+    def test_migrate_reports_a_file_that_is_not_a_database(self, cli: Cli, tmp_path: Path) -> None:
         (tmp_path / "fleetwright.db").write_text("not a database " * 100)
         for command in (("migrate", "up"), ("migrate", "status")):
             done = cli(*command)
@@ -188,7 +192,7 @@ class TestMigrate:
             assert line.startswith(f"database sqlite+aiosqlite:///{tmp_path}/fleetwright.db: ")
             assert line.endswith("file is not a database")
 
-    def test_a_place_that_is_not_there(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_database_in_a_missing_folder_is_reported(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("FLEETWRIGHT_DATABASE_URL", "sqlite+aiosqlite:////nowhere/fleetwright.db")
         done = cli("migrate", "up")
         assert (done.code, done.refused) == (
@@ -196,7 +200,7 @@ class TestMigrate:
             ["database sqlite+aiosqlite:////nowhere/fleetwright.db: the database does not respond"],
         )
 
-    def test_a_server_that_does_not_answer_without_its_password(
+    def test_an_unreachable_database_is_reported_without_its_password(
         self, cli: Cli, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (port,) = free_ports(1)

@@ -1,4 +1,4 @@
-"""`fleetwright targets table`: the weights of a stored plan, as the router reads them."""
+"""`fleetwright targets table`: the weights of a stored plan, as a routing table."""
 
 import json
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tests.api.cli.conftest import Cli
 from tests.api.cli.samples import REQUEST, TARGET
 
 MAX_PARTS = 100  # of a target
-WAYS = (("/x1", ""), ("/x2", "-2"), ("/x4", "-4"), ("/x8", "-8"))
+REPLICA_SIZES = (("/x1", ""), ("/x2", "-2"), ("/x4", "-4"), ("/x8", "-8"))
 
 
 @pytest.fixture
@@ -27,48 +27,50 @@ def files(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def target(remote: Cli, files: Path) -> Iterator[str]:
-    """A registered target, forgotten when the test ends."""
+    """A registered target, deleted after the test."""
     assert remote("targets", "put", "chat", files / "target.yaml").code == 0
     yield "chat"
     remote("targets", "delete", "chat")
 
 
-def test_the_plan_of_a_target_as_a_router_takes_it(remote: Cli, target: str, files: Path) -> None:
+def test_the_plan_of_a_target_is_printed_as_a_routing_table(remote: Cli, target: str, files: Path) -> None:
     nothing = remote("targets", "table", target)
     assert (nothing.code, nothing.refused) == (2, [f"target {target} has no plan: give --plan"])
     plan_id = remote("plan", files / "request.yaml", "-o", "json").json["id"]
     remote("targets", "set", target, "--plan", plan_id)
-    told = RoutingTable.model_validate_json(remote("targets", "table", target).stdout)
-    ((name, route),) = told.routes.items()
-    assert (told.version, told.by_cell) == (plan_id, {(0, 0): {name: 1.0}})
+    routing_table = RoutingTable.model_validate_json(remote("targets", "table", target).stdout)
+    ((name, route),) = routing_table.routes.items()
+    assert (routing_table.version, routing_table.by_cell) == (plan_id, {(0, 0): {name: 1.0}})
     into = files / "table.json"
     done = remote("targets", "table", target, "--most-in-flight", f"{name}=16", "--into", into)
     assert (done.code, done.stdout) == (0, "")
     (bounded,) = RoutingTable.model_validate_json(into.read_text()).routes.values()
     assert (bounded.replicas, bounded.most_in_flight) == (route.replicas, 16)
     both = RoutingTable.model_validate_json(remote("targets", "table", target, "--after", plan_id).stdout)
-    assert (both.version, both.by_cell) == (f"{plan_id}+", told.by_cell)
+    assert (both.version, both.by_cell) == (f"{plan_id}+", routing_table.by_cell)
 
 
 @pytest.mark.parametrize(
-    ("said", "refused"),
+    ("bound", "refused"),
     [
         ("on-h100", "expected DEPLOYMENT=N, N at least 1"),
         ("on-h100=0", "expected DEPLOYMENT=N, N at least 1"),
         ("small=4", "no deployment of target"),
     ],
 )
-def test_wrong_bounds_of_a_router_are_refused(remote: Cli, target: str, files: Path, said: str, refused: str) -> None:
+def test_invalid_bounds_of_a_routing_table_are_refused(
+    remote: Cli, target: str, files: Path, bound: str, refused: str
+) -> None:
     plan_id = remote("plan", files / "request.yaml", "-o", "json").json["id"]
-    done = remote("targets", "table", target, "--plan", plan_id, "--most-in-flight", said)
+    done = remote("targets", "table", target, "--plan", plan_id, "--most-in-flight", bound)
     assert done.code == 2
-    assert done.refused[0].startswith(f"--most-in-flight {said.partition('=')[0]}")
+    assert done.refused[0].startswith(f"--most-in-flight {bound.partition('=')[0]}")
     assert refused in done.refused[0]
 
 
 def test_a_target_with_replica_options_is_registered_shown_and_routed(remote: Cli, target: str, files: Path) -> None:
-    offered = sorted({offer.gpu for offer in builtin_prices().offers})[: MAX_PARTS // len(WAYS)]
-    parts = {f"{gpu}{way}": f"on-{gpu.lower()}{name}" for gpu in offered for way, name in WAYS}
+    offered = sorted({offer.gpu for offer in builtin_prices().offers})[: MAX_PARTS // len(REPLICA_SIZES)]
+    parts = {f"{gpu}{way}": f"on-{gpu.lower()}{name}" for gpu in offered for way, name in REPLICA_SIZES}
     (files / "options.yaml").write_text(TARGET.replace("{H100: large}", json.dumps(parts)))
     assert remote("targets", "put", target, files / "options.yaml").code == 0
     assert remote("targets", "show", target).fields["application.deployments.L4/x2"] == "on-l4-2"
@@ -78,7 +80,7 @@ def test_a_target_with_replica_options_is_registered_shown_and_routed(remote: Cl
     assert table.routes.keys() == {parts[f"{used['gpu']}/x{used['gpus_per_replica']}"]}
 
 
-def test_a_part_that_no_plan_would_say_is_wrong_input(remote: Cli, files: Path) -> None:
+def test_an_invalid_replica_option_name_is_refused(remote: Cli, files: Path) -> None:
     (files / "slip.yaml").write_text(TARGET.replace("H100: large", "H100/x02: large"))
     done = remote("targets", "put", "slip", files / "slip.yaml")
     assert (done.code, "without leading zeros" in done.refused[0]) == (2, True)
