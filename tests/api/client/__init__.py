@@ -1,1 +1,1 @@
-"""The client: what it sends, what it makes of answers, when it tries again."""
+"""Tests of the client: requests, responses, errors and retries."""

@@ -1,4 +1,4 @@
-"""Fixtures of the client's tests: both clients behind one face, retries that do not wait."""
+"""Fixtures of the client's tests: both clients behind one function, retries without waits."""
 
 import asyncio
 from collections.abc import Iterator
@@ -37,13 +37,13 @@ def send_asynchronous(call: Call[ResultT], transport: httpx.MockTransport, **opt
 
 @pytest.fixture(params=[send_blocking, send_asynchronous], ids=["blocking", "asynchronous"])
 def send(request: pytest.FixtureRequest) -> Send:
-    """Every test that asks for this runs with both clients."""
+    """Runs each test that uses this fixture with both clients."""
     chosen: Send = request.param
     return chosen
 
 
 @pytest.fixture(autouse=True)
 def no_waiting() -> Iterator[None]:
-    """As many attempts as the code asks for, without the pauses between them."""
+    """The number of attempts that the code requests, without pauses."""
     with stamina.set_testing(True, attempts=100, cap=True):
         yield

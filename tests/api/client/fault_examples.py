@@ -1,4 +1,4 @@
-"""One call of each operation on faults, as `test_service.EXAMPLES` has them of all others."""
+"""One call of each operation on faults, as `test_service.EXAMPLES` has of all others."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -16,7 +16,7 @@ from tests.testbed.fault_bundles import report
 from tests.testbed.fault_paths import two_rings
 
 REPORT = DiagnosisReport.model_validate(report())
-QUESTION = FaultQuestion(ranks=128, hours=0.02, scenario=ScenarioName.HEALTHY, seed=1)
+FAULT_SIMULATION = FaultQuestion(ranks=128, hours=0.02, scenario=ScenarioName.HEALTHY, seed=1)
 PATHS = PathsRequest.model_validate(two_rings())
 EVALUATION = Evaluation.model_validate(
     {"members": {f"gpu-{index}": {} for index in range(20)}, "spares": {"default": 1}}
@@ -31,7 +31,7 @@ FAULT_EXAMPLES: dict[str, list[Call[Any]]] = {
     "set_diagnosis_expiry": [faults.set_diagnosis_expiry("v", expires_in_s=1.0)],
     "get_diagnosis_bundle": [faults.get_diagnosis_bundle("v")],
     "replay_diagnosis_bundle": [faults.replay_diagnosis_bundle("v")],
-    "create_fault_simulation": [operations.create_fault_simulation(QUESTION)],
+    "create_fault_simulation": [operations.create_fault_simulation(FAULT_SIMULATION)],
     "list_fault_simulations": [operations.list_fault_simulations()],
     "get_fault_simulation": [operations.get_fault_simulation("s")],
     "plan_fault_paths": [faults.plan_fault_paths(PATHS)],

@@ -1,4 +1,4 @@
-"""Answers that are no success become the error that names them, with the service's own words."""
+"""Responses other than success raise the matching error with the service's message."""
 
 import httpx
 import pytest
@@ -53,7 +53,7 @@ def test_each_status_has_its_error(send: Send, status: int, kind: type[ProblemEr
     assert caught.value.problem.request_id == "r-1"
 
 
-def test_the_message_says_what_was_asked_and_what_is_wrong(send: Send) -> None:
+def test_the_message_names_the_request_and_the_invalid_field(send: Send) -> None:
     errors = [{"path": "offers[3].price_usd_per_h", "message": "must be greater than 0, got -1"}]
     answer = problem(422, title="Unprocessable Content", detail="the document breaks a rule", errors=errors)
     with pytest.raises(InvalidRequestError) as caught:
@@ -64,25 +64,25 @@ def test_the_message_says_what_was_asked_and_what_is_wrong(send: Send) -> None:
     )
 
 
-def test_a_proxy_in_between_is_understood_too(send: Send) -> None:
+def test_an_error_page_of_a_proxy_is_reported(send: Send) -> None:
     page = httpx.Response(502, headers={"Content-Type": "text/html"}, text="<h1>Bad gateway</h1>")
     with pytest.raises(ServerError, match=r"^GET /v1/targets/chat: 502 Bad Gateway$") as caught:
         send(CALL, Wire([page]).transport)
     assert caught.value.problem.type == "about:blank"
 
 
-def test_a_status_without_a_name_is_understood_too(send: Send) -> None:
+def test_an_unknown_status_is_reported(send: Send) -> None:
     with pytest.raises(ServerError, match="599 Unknown Status"):
         send(CALL, Wire([httpx.Response(599)]).transport)
 
 
-def test_a_new_success_status_is_not_taken_for_the_known_one(send: Send) -> None:
+def test_an_unexpected_success_status_is_an_error(send: Send) -> None:
     with pytest.raises(UnexpectedAnswerError, match="unexpected status 202"):
         send(CALL, Wire([httpx.Response(202)]).transport)
 
 
 def test_redirects_are_not_followed(send: Send) -> None:
-    """The token would go with them."""
+    """The token would be sent to the new address."""
     wire = Wire([httpx.Response(307, headers={"Location": "http://elsewhere.test/"})])
     with pytest.raises(UnexpectedAnswerError, match="unexpected status 307"):
         send(CALL, wire.transport)
@@ -90,26 +90,26 @@ def test_redirects_are_not_followed(send: Send) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "defect"),
+    ("body", "violation"),
     [(b"<html>", "invalid JSON"), (b"{}", "name: is required"), (b'{"name": "chat"}', "version: is required")],
 )
-def test_another_body_than_agreed_is_named(send: Send, body: bytes, defect: str) -> None:
-    with pytest.raises(UnexpectedAnswerError, match=defect):
+def test_an_invalid_response_body_is_reported(send: Send, body: bytes, violation: str) -> None:
+    with pytest.raises(UnexpectedAnswerError, match=violation):
         send(CALL, Wire([httpx.Response(200, headers={"ETag": '"1-a"'}, content=body)]).transport)
 
 
-def test_a_document_without_etag_is_not_accepted(send: Send) -> None:
+def test_a_document_without_an_etag_is_an_error(send: Send) -> None:
     with pytest.raises(UnexpectedAnswerError, match="no ETag"):
         send(op.get_freeze(), Wire([httpx.Response(200, json={"frozen": False})]).transport)
 
 
-def test_members_of_a_newer_service_are_passed_over(send: Send) -> None:
+def test_unknown_fields_of_a_newer_service_are_ignored(send: Send) -> None:
     newer = httpx.Response(200, headers={"ETag": '"1-a"'}, json={"frozen": True, "reason": None, "until": "tomorrow"})
     assert send(op.get_freeze(), Wire([newer]).transport).document.frozen
 
 
 @pytest.mark.parametrize(
-    ("trouble", "sent"),
+    ("failure", "sent"),
     [
         (httpx.ConnectError, False),
         (httpx.ConnectTimeout, False),
@@ -119,16 +119,16 @@ def test_members_of_a_newer_service_are_passed_over(send: Send) -> None:
         (httpx.RemoteProtocolError, True),
     ],
 )
-def test_a_failed_connection_says_whether_anything_was_sent(
-    send: Send, trouble: type[httpx.TransportError], *, sent: bool
+def test_a_failed_connection_reports_whether_the_request_was_sent(
+    send: Send, failure: type[httpx.TransportError], *, sent: bool
 ) -> None:
     with pytest.raises(ConnectionFailedError, match=r"^GET /v1/targets/chat: broken on purpose$") as caught:
-        send(CALL, Wire([trouble]).transport)
+        send(CALL, Wire([failure]).transport)
     assert caught.value.sent is sent
     assert caught.value.problem is None
 
 
-def test_one_except_clause_catches_them_all() -> None:
+def test_every_client_error_is_an_api_error() -> None:
     kinds = {ConnectionFailedError, UnexpectedAnswerError, ProblemError}
     assert all(issubclass(kind, ApiError) for kind in kinds)
     assert issubclass(ApiError, FleetwrightError)

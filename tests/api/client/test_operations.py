@@ -1,4 +1,4 @@
-"""What each operation puts on the wire, and what it makes of the answer."""
+"""The request of each operation, and the result of its response."""
 
 import json
 from collections.abc import Mapping
@@ -85,7 +85,7 @@ PLACEMENT_REQUEST = PlacementRequest(loads=((4.0, 2.0, 1.0, 1.0), (1.0, 1.0, 1.0
         (op.check_audit(), "GET", "/v1/audit/check"),
     ],
 )
-def test_what_carries_neither_body_nor_condition(call: Call[Any], method: str, path: str) -> None:
+def test_reads_and_revocations_have_neither_body_nor_condition(call: Call[Any], method: str, path: str) -> None:
     request = sent(call)
     assert (request.method, request.url.raw_path.decode()) == (method, path)
     assert request.content == b""
@@ -106,7 +106,7 @@ def test_what_carries_neither_body_nor_condition(call: Call[Any], method: str, p
         (op.replace_freeze(Freeze(frozen=True), if_match="*"), "/v1/freeze", {"If-Match": "*"}),
     ],
 )
-def test_writes_name_what_they_replace(call: Call[Any], path: str, headers: Mapping[str, str]) -> None:
+def test_writes_carry_their_precondition(call: Call[Any], path: str, headers: Mapping[str, str]) -> None:
     request = sent(call)
     assert (request.method, request.url.path) == ("PUT", path)
     assert request.headers["Content-Type"] == "application/json"
@@ -123,14 +123,14 @@ def test_writes_name_what_they_replace(call: Call[Any], path: str, headers: Mapp
         (op.delete_power_budget("row-1", if_match='"2-b"'), "/v1/power/budgets/row-1"),
     ],
 )
-def test_deleting_names_what_is_deleted(call: Call[None], path: str) -> None:
+def test_deletions_carry_the_etag(call: Call[None], path: str) -> None:
     request = sent(call)
     assert (request.method, request.url.path, request.headers["If-Match"]) == ("DELETE", path, '"2-b"')
 
 
 @pytest.mark.parametrize("key", [None, "order-7"])
 @pytest.mark.parametrize("kind", ["plan", "placement", "power/simulation", "power/plan", "token"])
-def test_creations_carry_a_key(kind: str, key: str | None) -> None:
+def test_creations_carry_an_idempotency_key(kind: str, key: str | None) -> None:
     token_request = TokenRequest(name="ci", scopes=frozenset({Scope.READ}))
     calls: dict[str, Call[Any]] = {
         "plan": op.create_plan(PLAN_REQUEST, idempotency_key=key),
@@ -145,7 +145,7 @@ def test_creations_carry_a_key(kind: str, key: str | None) -> None:
     assert len(request.headers["Idempotency-Key"]) == (len(key) if key else 32)
 
 
-def test_bodies_read_back_as_what_was_sent() -> None:
+def test_request_bodies_read_back_equal() -> None:
     assert TargetSpec.model_validate_json(sent(op.create_target("chat", SPEC)).content) == SPEC
     assert PlanRequest.model_validate_json(sent(op.create_plan(PLAN_REQUEST)).content) == PLAN_REQUEST
     assert (
@@ -158,7 +158,7 @@ def test_bodies_read_back_as_what_was_sent() -> None:
     assert TargetStatus.model_validate_json(sent(op.report_target_status("chat", STATUS)).content) == STATUS
 
 
-def test_waiting_for_a_plan_allows_for_its_time_limit() -> None:
+def test_the_read_timeout_of_a_plan_includes_its_time_limit() -> None:
     timeouts = Timeouts(connect_s=1, read_s=20, write_s=3, pool_s=4)
     assert sent(op.create_plan(PLAN_REQUEST), timeouts=timeouts).extensions["timeout"] == {
         "connect": 1,
@@ -169,7 +169,7 @@ def test_waiting_for_a_plan_allows_for_its_time_limit() -> None:
     assert sent(op.get_freeze(), timeouts=timeouts).extensions["timeout"]["read"] == 20
 
 
-def test_a_base_path_stays() -> None:
+def test_the_base_path_of_the_url_is_kept() -> None:
     wire = Wire([httpx.Response(204)])
     with Client("https://host.test/fleet/", transport=wire.transport) as client:
         client.report_target_status("chat", STATUS)
@@ -185,24 +185,24 @@ def test_a_name_stays_one_segment_of_the_path(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", ".."])
-def test_what_is_no_segment_of_a_path_is_refused_before_anything_is_sent(name: str) -> None:
+def test_an_invalid_path_segment_is_refused(name: str) -> None:
     with pytest.raises(DocumentError, match=r"^node: cannot stand in a path, expected a name other than "):
         path_of("/v1/faults/quarantine/nodes/{node}/actions", node=name)
 
 
-def test_a_document_comes_with_its_tag(send: Send) -> None:
+def test_a_document_has_its_etag(send: Send) -> None:
     wire = Wire([httpx.Response(200, headers={"ETag": '"4-d"'}, json={"frozen": True, "reason": "audit"})])
     answer = send(op.get_freeze(), wire.transport)
     assert answer == Versioned(etag='"4-d"', document=Freeze(frozen=True, reason="audit"))
 
 
-def test_a_document_that_has_not_changed_is_not_sent_again(send: Send) -> None:
+def test_an_unchanged_document_gives_none(send: Send) -> None:
     wire = Wire([httpx.Response(304, headers={"ETag": '"4-d"'})])
     assert send(op.get_document_if_changed(OFFERS, etag='"4-d"'), wire.transport) is None
     assert wire.requests[0].headers["If-None-Match"] == '"4-d"'
 
 
-def test_a_document_that_has_changed_is_sent(send: Send) -> None:
+def test_a_changed_document_is_returned(send: Send) -> None:
     body = builtin_prices().model_dump_json()
     wire = Wire([httpx.Response(200, headers={"ETag": '"5-e"'}, content=body)])
     answer = send(op.get_document_if_changed(OFFERS, etag='"4-d"'), wire.transport)
@@ -224,7 +224,7 @@ async def test_lists_are_read_page_by_page_asynchronously() -> None:
     assert queries(wire) == [{"limit": "2"}, {"limit": "2", "cursor": "after-b"}]
 
 
-def test_a_page_is_asked_for_only_when_it_is_needed() -> None:
+def test_a_page_is_requested_only_when_it_is_needed() -> None:
     wire = Wire(PAGES)
     with Client(URL, transport=wire.transport) as client:
         items = client.iter_targets()
@@ -234,7 +234,7 @@ def test_a_page_is_asked_for_only_when_it_is_needed() -> None:
 
 
 def sent(call: Call[Any], **options: Any) -> httpx.Request:
-    """The request that a client makes of a call."""
+    """The request that a client sends for a call."""
     wire = Wire([httpx.Response(418)])
     with Client(URL, transport=wire.transport, **options) as client, pytest.raises(Exception, match="418"):
         client.send(call)

@@ -1,4 +1,4 @@
-"""A call is sent again when that can do no harm, and only then; both clients agree."""
+"""A call is retried only where a repetition is safe, by both clients alike."""
 
 import time
 
@@ -30,40 +30,40 @@ def make_token() -> Call[TokenCreated]:
 
 @pytest.mark.parametrize("call", [READ, CONDITIONAL_WRITE], ids=["read", "write"])
 @pytest.mark.parametrize(
-    "trouble",
+    "failure",
     [problem(429, retry_after="1"), problem(503, retry_after="0"), httpx.ConnectError, httpx.ConnectTimeout],
     ids=["429", "503", "refused", "connect-timeout"],
 )
-def test_what_was_certainly_not_done_is_sent_again(send: Send, call: Call[object], trouble: Answer) -> None:
-    wire = Wire([trouble, trouble, FREEZE])
+def test_a_call_that_was_certainly_not_processed_is_retried(send: Send, call: Call[object], failure: Answer) -> None:
+    wire = Wire([failure, failure, FREEZE])
     send(call, wire.transport)
     assert len(wire.requests) == 3
 
 
-@pytest.mark.parametrize("trouble", [httpx.ReadTimeout, httpx.ReadError, httpx.RemoteProtocolError, httpx.WriteError])
-def test_a_read_is_sent_again_after_a_lost_answer(send: Send, trouble: Answer) -> None:
-    wire = Wire([trouble, FREEZE])
+@pytest.mark.parametrize("failure", [httpx.ReadTimeout, httpx.ReadError, httpx.RemoteProtocolError, httpx.WriteError])
+def test_a_read_is_retried_after_a_lost_response(send: Send, failure: Answer) -> None:
+    wire = Wire([failure, FREEZE])
     assert send(READ, wire.transport).document.frozen
     assert len(wire.requests) == 2
 
 
-@pytest.mark.parametrize("trouble", [httpx.ReadTimeout, httpx.ReadError, httpx.RemoteProtocolError, httpx.WriteError])
-def test_a_conditional_write_is_not_sent_again_after_a_lost_answer(send: Send, trouble: Answer) -> None:
-    """It may have been done; a second try would then be refused (412) for what the first one did."""
-    wire = Wire([trouble, FREEZE])
+@pytest.mark.parametrize("failure", [httpx.ReadTimeout, httpx.ReadError, httpx.RemoteProtocolError, httpx.WriteError])
+def test_a_conditional_write_is_not_retried_after_a_lost_response(send: Send, failure: Answer) -> None:
+    """The first attempt may have succeeded; a second one would then be refused with 412."""
+    wire = Wire([failure, FREEZE])
     with pytest.raises(ConnectionFailedError) as caught:
         send(CONDITIONAL_WRITE, wire.transport)
     assert caught.value.sent
     assert len(wire.requests) == 1
 
 
-def test_a_report_may_be_repeated(send: Send) -> None:
+def test_a_status_report_is_retried_after_a_lost_response(send: Send) -> None:
     wire = Wire([httpx.ReadTimeout, httpx.Response(204)])
     send(op.report_target_status("chat", STATUS), wire.transport)
     assert len(wire.requests) == 2
 
 
-def test_every_attempt_at_a_creation_carries_the_same_key(send: Send) -> None:
+def test_all_attempts_at_a_creation_carry_one_idempotency_key(send: Send) -> None:
     wire = Wire([httpx.ReadTimeout, problem(503, retry_after="1"), TOKEN_MADE])
     send(make_token(), wire.transport)
     keys = [request.headers["Idempotency-Key"] for request in wire.requests]
@@ -71,7 +71,7 @@ def test_every_attempt_at_a_creation_carries_the_same_key(send: Send) -> None:
     assert len(set(keys)) == 1
 
 
-def test_every_creation_has_its_own_key(send: Send) -> None:
+def test_every_creation_has_its_own_idempotency_key(send: Send) -> None:
     wire = Wire([TOKEN_MADE])
     for _ in range(3):
         send(make_token(), wire.transport)
@@ -81,9 +81,9 @@ def test_every_creation_has_its_own_key(send: Send) -> None:
 @pytest.mark.parametrize(
     "refusal",
     [
-        problem(503),  # nobody said that later would be better
+        problem(503),  # without Retry-After
         problem(503, retry_after="Fri, 20 Nov 2026 12:00:00 GMT"),
-        problem(429, retry_after="11"),  # longer than a caller should be kept waiting unasked
+        problem(429, retry_after="11"),  # longer than the client waits
         problem(500, retry_after="1"),
         problem(409, retry_after="1"),
         problem(404),
@@ -91,7 +91,7 @@ def test_every_creation_has_its_own_key(send: Send) -> None:
     ],
     ids=["503", "503-date", "429-long", "500", "409", "404", "412"],
 )
-def test_a_final_answer_is_final(send: Send, refusal: httpx.Response) -> None:
+def test_other_error_responses_are_not_retried(send: Send, refusal: httpx.Response) -> None:
     wire = Wire([refusal, FREEZE])
     with pytest.raises(ProblemError) as caught:
         send(READ, wire.transport)
@@ -99,14 +99,14 @@ def test_a_final_answer_is_final(send: Send, refusal: httpx.Response) -> None:
     assert len(wire.requests) == 1
 
 
-def test_probes_want_the_answer_of_this_moment(send: Send) -> None:
+def test_readiness_checks_are_not_retried(send: Send) -> None:
     wire = Wire([problem(503, retry_after="1"), httpx.Response(200, json={"status": "ok"})])
     with pytest.raises(ServerError):
         send(op.check_ready(), wire.transport)
     assert len(wire.requests) == 1
 
 
-def test_trying_again_has_an_end(send: Send) -> None:
+def test_the_number_of_attempts_is_bounded(send: Send) -> None:
     wire = Wire([problem(429, retry_after="3")])
     with pytest.raises(RateLimitedError) as caught:
         send(READ, wire.transport, retries=Retries(attempts=3))
@@ -114,7 +114,7 @@ def test_trying_again_has_an_end(send: Send) -> None:
     assert len(wire.requests) == 3
 
 
-def test_waits_as_long_as_the_service_asks(send: Send, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_retry_waits_for_the_time_in_retry_after(send: Send, monkeypatch: pytest.MonkeyPatch) -> None:
     waits_s: list[float] = []
 
     async def note_asynchronous(wait_s: float) -> None:

@@ -35,7 +35,7 @@ from api.schemas.targets import Freeze
 from api.schemas.tokens import Scope, TokenRequest
 from faults.quarantine import NodeState, OperatorAction, PolicyMode
 from placement.formats.engine_writers import Engine
-from tests.api.client.fault_examples import EVALUATION, FAULT_EXAMPLES, PATHS, QUESTION, REPORT
+from tests.api.client.fault_examples import EVALUATION, FAULT_EXAMPLES, FAULT_SIMULATION, PATHS, REPORT
 from tests.api.client.test_operations import (
     BUDGET,
     PLACEMENT_REQUEST,
@@ -65,7 +65,7 @@ EXAMPLES: dict[str, list[Call[Any]]] = {
         op.get_document_if_changed(kind, etag='"1-a"') for kind in (GPUS, MODELS, OFFERS, TOPOLOGY)
     ],
     "replace_document": [
-        op.replace_document(kind, Freeze(), if_match='"1-a"')  # only where it goes matters
+        op.replace_document(kind, Freeze(), if_match='"1-a"')  # only the path matters
         for kind in (DocumentType(each.kind, Freeze) for each in (GPUS, MODELS, OFFERS, TOPOLOGY))
     ],
     "list_document_versions": [op.list_document_versions(kind) for kind in (GPUS, MODELS, OFFERS, TOPOLOGY)],
@@ -142,7 +142,7 @@ class FromThread(httpx.BaseTransport):
         return httpx.Response(response.status_code, headers=response.headers, content=await response.aread())
 
 
-async def test_the_service_and_the_client_know_the_same_operations(sqlite_service: RunningService) -> None:
+async def test_the_service_and_the_client_have_the_same_operations(sqlite_service: RunningService) -> None:
     assert EXAMPLES.keys() == OPERATIONS.keys()
     described = {
         (method.upper(), path): {int(status) for status in operation["responses"] if status.isdigit()}
@@ -164,14 +164,14 @@ def fits(path: str, template: str) -> bool:
     return re.fullmatch(re.sub(r"\\\{[^/]*?\\\}", "[^/]+", re.escape(template)), path) is not None
 
 
-async def test_probes_and_metrics(client: AsyncClient) -> None:
+async def test_health_checks_and_metrics_respond(client: AsyncClient) -> None:
     await client.check_live()
     await client.check_ready()
     assert "fleetwright_build_info" in await client.get_metrics()
 
 
 @pytest.mark.parametrize("kind", [GPUS, MODELS, OFFERS, TOPOLOGY], ids=lambda kind: kind.kind.value)
-async def test_documents_are_read_replaced_and_kept(client: AsyncClient, kind: DocumentType[Any]) -> None:
+async def test_documents_are_read_replaced_and_kept_in_versions(client: AsyncClient, kind: DocumentType[Any]) -> None:
     shipped = await client.get_document(kind)
     assert isinstance(shipped.document, kind.model)
     assert await client.get_document_if_changed(kind, etag=shipped.etag) is None
@@ -191,7 +191,9 @@ async def test_documents_are_read_replaced_and_kept(client: AsyncClient, kind: D
         await client.get_document_version(kind, 2)
 
 
-async def test_plans_are_made_once_for_a_key_and_read_back(client: AsyncClient, sqlite_service: RunningService) -> None:
+async def test_plans_are_created_once_per_key_and_read_back(
+    client: AsyncClient, sqlite_service: RunningService
+) -> None:
     made = await client.create_plan(PLAN_REQUEST, idempotency_key="k")
     assert await client.create_plan(PLAN_REQUEST, idempotency_key="k") == made
     sqlite_service.clock.advance(1.0)
@@ -201,7 +203,7 @@ async def test_plans_are_made_once_for_a_key_and_read_back(client: AsyncClient, 
     assert [summary.id async for summary in client.iter_plans(limit=1)] == [other.id, made.id]
 
 
-async def test_placements_are_made_once_for_a_key_and_read_back(
+async def test_placements_are_created_once_per_key_and_read_back(
     client: AsyncClient, sqlite_service: RunningService
 ) -> None:
     made = await client.create_placement(PLACEMENT_REQUEST, idempotency_key="k")
@@ -216,7 +218,9 @@ async def test_placements_are_made_once_for_a_key_and_read_back(
     }
 
 
-async def test_power_trees_and_budgets_live_and_die(client: AsyncClient, sqlite_service: RunningService) -> None:
+async def test_power_trees_and_budgets_are_created_replaced_and_deleted(
+    client: AsyncClient, sqlite_service: RunningService
+) -> None:
     made = await client.create_power_tree(TREE)
     assert made.document.tree == TREE
     assert await client.get_power_tree("north") == made
@@ -239,7 +243,7 @@ async def test_power_trees_and_budgets_live_and_die(client: AsyncClient, sqlite_
         await client.get_power_budget("row-1")
 
 
-async def test_answers_about_power_are_made_once_for_a_key_and_read_back(client: AsyncClient) -> None:
+async def test_power_simulations_and_plans_are_created_once_per_key_and_read_back(client: AsyncClient) -> None:
     small = SIMULATION_REQUEST.model_copy(update={"servers": 8, "budget_servers": 8, "days": 0.02})
     simulated = await client.create_power_simulation(small, idempotency_key="k")
     assert await client.create_power_simulation(small, idempotency_key="k") == simulated
@@ -251,7 +255,7 @@ async def test_answers_about_power_are_made_once_for_a_key_and_read_back(client:
     assert [summary.id async for summary in client.iter_power_plans()] == [planned.id]
 
 
-async def test_targets_live_and_die(client: AsyncClient) -> None:
+async def test_targets_are_created_replaced_and_deleted(client: AsyncClient) -> None:
     created = await client.create_target("chat", SPEC)
     assert created.document.spec == SPEC
     with pytest.raises(PreconditionFailedError):
@@ -275,7 +279,7 @@ async def test_targets_live_and_die(client: AsyncClient) -> None:
         await client.get_target("chat")
 
 
-async def test_freezing_and_thawing(client: AsyncClient) -> None:
+async def test_the_freeze_is_replaced_under_its_etag(client: AsyncClient) -> None:
     thawed = await client.get_freeze()
     assert not thawed.document.frozen
     frozen = await client.replace_freeze(Freeze(frozen=True, reason="audit"), if_match=thawed.etag)
@@ -307,20 +311,20 @@ async def test_the_audit_is_read_and_checked(client: AsyncClient) -> None:
     assert check.entries >= len(entries), "the first token may have been made meanwhile"
 
 
-async def test_without_token_nothing_but_probes(sqlite_service: RunningService) -> None:
-    async with asynchronous(sqlite_service, None) as stranger:
-        await stranger.check_ready()
+async def test_without_a_token_only_health_checks_are_allowed(sqlite_service: RunningService) -> None:
+    async with asynchronous(sqlite_service, None) as anonymous:
+        await anonymous.check_ready()
         with pytest.raises(UnauthorizedError, match="401 Unauthorized: a token is needed"):
-            await stranger.get_freeze()
+            await anonymous.get_freeze()
 
 
-async def test_what_the_service_finds_wrong_is_told_by_field(client: AsyncClient) -> None:
+async def test_an_invalid_request_is_reported_by_field(client: AsyncClient) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         await client.create_target("chat", SPEC.model_copy(update={"plan_id": "no-such-plan"}))
     assert [error.path for error in caught.value.problem.errors] == ["plan_id"]
 
 
-async def test_the_blocking_client_does_the_same(sqlite_service: RunningService) -> None:
+async def test_the_blocking_client_performs_the_same_operations(sqlite_service: RunningService) -> None:
     def work() -> None:
         with Client(BASE_URL, token=TOKENS[Scope.ADMIN], transport=FromThread(sqlite_service)) as client:
             client.check_ready()
@@ -363,14 +367,14 @@ async def test_a_diagnosis_quarantines_a_node(client: AsyncClient, sqlite_servic
     assert [each.id async for each in client.iter_diagnoses()] == [crash.id, kept.id]
 
 
-async def test_paths_are_planned_alike_each_time(client: AsyncClient) -> None:
+async def test_fault_paths_are_planned_deterministically(client: AsyncClient) -> None:
     answer = await client.plan_fault_paths(PATHS)
     assert (answer.planned.greatest, answer.choices) == (1.0, None)
     assert await client.plan_fault_paths(PATHS) == answer
 
 
-async def test_simulations_of_faults_are_made_once_for_a_key(client: AsyncClient) -> None:
-    made = await client.create_fault_simulation(QUESTION, idempotency_key="s")
-    assert await client.create_fault_simulation(QUESTION, idempotency_key="s") == made
+async def test_fault_simulations_are_created_once_per_key(client: AsyncClient) -> None:
+    made = await client.create_fault_simulation(FAULT_SIMULATION, idempotency_key="s")
+    assert await client.create_fault_simulation(FAULT_SIMULATION, idempotency_key="s") == made
     assert await client.get_fault_simulation(made.id) == made
     assert [each.id async for each in client.iter_fault_simulations()] == [made.id]

@@ -1,4 +1,4 @@
-"""The public face: what can be imported, and that both clients offer every operation."""
+"""The public names, and every operation as a method of both clients."""
 
 import inspect
 from types import FunctionType, MethodType, ModuleType
@@ -26,20 +26,20 @@ OPERATIONS = {
 }
 
 
-def test_everything_public_is_re_exported_once_in_order() -> None:
+def test_every_public_name_is_re_exported_once() -> None:
     assert len(set(api.client.__all__)) == len(api.client.__all__)
     assert all(hasattr(api.client, name) for name in api.client.__all__)
     imported = {name for name, value in vars(api.client).items() if not name.startswith("_") and not is_module(value)}
     assert imported == set(api.client.__all__)
 
 
-def test_the_table_has_every_operation_under_its_name_and_no_other() -> None:
+def test_the_method_table_has_exactly_the_operations() -> None:
     offered = {name: each.__wrapped__ for name, each in vars(Methods).items() if isinstance(each, Method | Items)}
     lists = {name.replace("list_", "iter_", 1): OPERATIONS[name] for name in OPERATIONS if name.startswith("list_")}
     assert offered == OPERATIONS | lists
 
 
-def test_a_method_is_of_its_clients_kind_and_keeps_signature_and_help() -> None:
+def test_a_method_has_the_signature_and_docstring_of_its_operation() -> None:
     with Client("http://fleet.test") as client:
         asynchronous = AsyncClient("http://fleet.test")
         for method in (client.get_plan, asynchronous.get_plan):

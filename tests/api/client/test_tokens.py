@@ -1,4 +1,4 @@
-"""The token reaches the service and nobody else."""
+"""The token is sent only to the service."""
 
 import logging
 import traceback
@@ -26,13 +26,13 @@ PART = "very-secret"  # errors that quote a value may shorten it
 FREEZE = httpx.Response(200, headers={"ETag": '"1-a"'}, json={"frozen": True})
 
 
-def test_the_token_is_sent_as_bearer(send: Send) -> None:
+def test_the_token_is_sent_as_a_bearer_token(send: Send) -> None:
     wire = Wire([FREEZE])
     send(op.get_freeze(), wire.transport, token=SECRET)
     assert wire.requests[0].headers["Authorization"] == f"Bearer {SECRET}"
 
 
-def test_without_token_nothing_is_sent(send: Send) -> None:
+def test_without_a_token_no_authorization_header_is_sent(send: Send) -> None:
     wire = Wire([FREEZE])
     send(op.get_freeze(), wire.transport)
     assert "Authorization" not in wire.requests[0].headers
@@ -50,20 +50,20 @@ def test_without_token_nothing_is_sent(send: Send) -> None:
     ],
     ids=["success", "401", "429", "not-json", "refused", "timeout"],
 )
-def test_the_token_shows_in_no_log_and_no_error(
+def test_the_token_is_in_no_log_and_no_error(
     send: Send, answer: Answer, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.DEBUG)
     shown = ""
     try:
         send(op.get_freeze(), Wire([answer]).transport, token=SECRET)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it must not show the token
+    except Exception as error:  # noqa: BLE001 - no error may contain the token
         shown = "".join(traceback.TracebackException.from_exception(error, capture_locals=False).format())
         shown += repr(error) + repr(vars(error)) + repr(error.__cause__) + repr(error.__context__)
     assert PART not in shown + caplog.text + "".join(capsys.readouterr())
 
 
-def test_the_token_shows_in_no_representation() -> None:
+def test_the_token_is_in_no_repr() -> None:
     wire = Wire([FREEZE])
     with Client(URL, token=SECRET, transport=wire.transport) as client:
         holders = (client, client._connection, BearerToken(SECRET), vars(client), vars(BearerToken(SECRET)))
@@ -72,7 +72,7 @@ def test_the_token_shows_in_no_representation() -> None:
     assert repr(AsyncClient(URL, token=SECRET)) == "AsyncClient('http://fleet.test')"
 
 
-def test_a_new_token_in_a_broken_answer_does_not_show(send: Send) -> None:
+def test_a_new_token_in_an_invalid_response_is_not_in_the_error(send: Send) -> None:
     call = op.create_token(TokenRequest(name="ci", scopes=frozenset({Scope.READ})))
     broken = httpx.Response(201, json={"secret": [SECRET], "more": SECRET})
     with pytest.raises(UnexpectedAnswerError) as caught:
@@ -82,7 +82,7 @@ def test_a_new_token_in_a_broken_answer_does_not_show(send: Send) -> None:
 
 
 @pytest.mark.parametrize("token", ["", "two words", "line\nend", "ümlaut", "x" * 513])
-def test_a_token_that_no_header_can_carry_is_refused_unshown(token: str) -> None:
+def test_a_token_that_is_invalid_in_a_header_is_refused_and_not_printed(token: str) -> None:
     with pytest.raises(ClientSettingsError, match="1 to 512 visible ASCII characters") as caught:
         Client(URL, token=token)
     assert not token or token not in str(caught.value)
@@ -99,7 +99,7 @@ def test_a_token_that_no_header_can_carry_is_refused_unshown(token: str) -> None
         ("http://me:hunter2@fleet.test", "must not hold a user name or password"),
     ],
 )
-def test_a_url_that_cannot_be_meant_is_refused(url: str, reason: str) -> None:
+def test_an_invalid_url_is_refused_without_its_password(url: str, reason: str) -> None:
     with pytest.raises(ClientSettingsError, match=f"^url: .*{reason}") as caught:
         Client(url)
     assert "hunter2" not in str(caught.value)
@@ -115,7 +115,7 @@ def test_the_environment_names_the_token_or_its_file(tmp_path: Path) -> None:
     assert token_from_environment(both) == "fw_a_b"
 
 
-def test_a_token_file_that_is_no_token_is_named(tmp_path: Path) -> None:
+def test_an_invalid_token_file_is_reported(tmp_path: Path) -> None:
     empty, binary, missing = (tmp_path / name for name in ("empty", "binary", "missing"))
     empty.write_text(" \n")
     binary.write_bytes(b"\xff\xfe")
@@ -125,7 +125,7 @@ def test_a_token_file_that_is_no_token_is_named(tmp_path: Path) -> None:
         assert str(path) in str(caught.value)
 
 
-def test_a_client_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_is_configured_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FLEETWRIGHT_TOKEN_FILE", raising=False)
     monkeypatch.delenv("FLEETWRIGHT_URL", raising=False)
     monkeypatch.setenv("FLEETWRIGHT_TOKEN", SECRET)

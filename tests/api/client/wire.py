@@ -1,4 +1,4 @@
-"""The other end of the wire: prepared answers, and what was sent to get them."""
+"""A test transport: prepared responses, and the requests that it received."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,14 +12,14 @@ Answer = httpx.Response | type[httpx.TransportError]
 
 @dataclass
 class Wire:
-    """Gives its answers one after the other, the last one for ever."""
+    """Returns its responses in order and repeats the last one."""
 
     answers: Sequence[Answer]
     requests: list[httpx.Request] = field(default_factory=list)
 
     @property
     def transport(self) -> httpx.MockTransport:
-        """For either client."""
+        """A transport for either client."""
         return httpx.MockTransport(self._answer)
 
     def _answer(self, request: httpx.Request) -> httpx.Response:
@@ -31,7 +31,7 @@ class Wire:
 
 
 def problem(status: int, *, retry_after: str | None = None, **members: object) -> httpx.Response:
-    """A refusal as the service sends it."""
+    """An error response in the format of the service."""
     body = ProblemDetails.model_validate(
         {"type": "urn:fleetwright:problem:x", "title": "No", "status": status} | members
     )
