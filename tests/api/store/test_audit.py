@@ -32,7 +32,7 @@ async def append(store: Store, *, subject: str = "plans/1", fail: bool = False) 
         return entry
 
 
-async def test_numbers_have_no_hole_although_writers_race_and_some_fail(store: Store) -> None:
+async def test_numbers_have_no_gap_with_concurrent_and_failing_writers(store: Store) -> None:
     await asyncio.gather(*(append(store, fail=number % 3 == 0) for number in range(30)), return_exceptions=True)
     async with store.reading() as tx:
         entries = await tx.audit.page(before_seq=None, limit=100)
@@ -41,7 +41,7 @@ async def test_numbers_have_no_hole_although_writers_race_and_some_fail(store: S
         assert await tx.audit.first_broken() is None
 
 
-async def test_pages_go_back_in_time(store: Store) -> None:
+async def test_pages_are_newest_first(store: Store) -> None:
     for number in range(5):
         await append(store, subject=f"plans/{number}")
     async with store.reading() as tx:
@@ -51,7 +51,7 @@ async def test_pages_go_back_in_time(store: Store) -> None:
 
 
 def tamper(database_url: str, *statements: str) -> None:
-    """What an administrator with SQL could do: switch the triggers off and write."""
+    """Disable the triggers and write, as an administrator with SQL access could."""
     engine = make_migration_engine(parse_url(database_url))
     with engine.begin() as connection:
         _switch_triggers_off(connection)
@@ -78,7 +78,7 @@ def _switch_triggers_off(connection: Connection) -> None:
         pytest.param("UPDATE audit_head SET seq = 4 WHERE id = 1", 6, id="head turned back"),
     ],
 )
-async def test_tampering_shows(store: Store, database_url: str, statement: str, broken: int) -> None:
+async def test_tampering_is_detected(store: Store, database_url: str, statement: str, broken: int) -> None:
     for _ in range(5):
         await append(store)
     tamper(database_url, statement)
@@ -87,9 +87,7 @@ async def test_tampering_shows(store: Store, database_url: str, statement: str, 
 
 
 @pytest.mark.parametrize("statement", ["UPDATE audit SET actor = 'nobody'", "DELETE FROM audit"])
-async def test_the_database_itself_refuses_to_rewrite_the_audit(
-    store: Store, database_url: str, statement: str
-) -> None:
+async def test_the_database_refuses_to_change_the_audit(store: Store, database_url: str, statement: str) -> None:
     await append(store)
     engine = make_migration_engine(parse_url(database_url))
     with pytest.raises(DBAPIError, match="append-only"), engine.begin() as connection:
@@ -97,7 +95,7 @@ async def test_the_database_itself_refuses_to_rewrite_the_audit(
     engine.dispose()
 
 
-async def test_an_intact_chain_is_intact_while_others_write(store: Store) -> None:
+async def test_an_intact_chain_is_valid_during_concurrent_writes(store: Store) -> None:
     for _ in range(3):
         await append(store)
     writing = asyncio.Event()
@@ -117,7 +115,7 @@ async def test_an_intact_chain_is_intact_while_others_write(store: Store) -> Non
     assert set(checks) == {None}
 
 
-async def test_a_reading_block_sees_one_moment(store: Store) -> None:
+async def test_a_read_transaction_has_a_consistent_snapshot(store: Store) -> None:
     await append(store)
     async with store.reading() as tx:
         before = await tx.audit.length()

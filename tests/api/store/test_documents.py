@@ -1,4 +1,4 @@
-"""Versioned documents: no update is lost, nothing is forgotten."""
+"""Versioned documents: no update is lost, and old versions stay readable."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -48,7 +48,7 @@ async def test_only_the_version_after_the_newest_can_be_added(store: Store, afte
         await add(store, after=after)
 
 
-async def test_of_many_writers_of_one_version_exactly_one_wins(store: Store) -> None:
+async def test_exactly_one_of_many_writers_of_a_version_succeeds(store: Store) -> None:
     outcomes = await asyncio.gather(*(add(store, after=0) for _ in range(20)), return_exceptions=True)
     assert sum(isinstance(outcome, DocumentRecord) for outcome in outcomes) == 1
     assert sum(isinstance(outcome, ConflictError) for outcome in outcomes) == 19
@@ -68,17 +68,17 @@ async def test_heads_are_listed_by_name_without_deleted_ones(store: Store) -> No
 
 
 async def test_a_failed_transaction_leaves_nothing(store: Store) -> None:
-    with pytest.raises(RuntimeError, match="changed my mind"):
+    with pytest.raises(RuntimeError, match="rolled back"):
         async with store.transaction() as tx:
             await tx.documents.add_version(
                 kind="gpus", name="a", after=0, body="{}", created_at=NOW, created_by="token:x"
             )
-            raise RuntimeError("changed my mind")
+            raise RuntimeError("rolled back")
     async with store.reading() as tx:
         assert await tx.documents.head(kind="gpus", name="a") is None
 
 
-async def test_strange_text_comes_back_as_it_went_in(store: Store) -> None:
+async def test_unusual_text_reads_back_equal(store: Store) -> None:
     body = '{"name":"\\u0000 \\ud800 \\u00e9 😀 \' \\" ; DROP TABLE documents"}'
     await add(store, after=0, body=body)
     async with store.reading() as tx:

@@ -1,4 +1,4 @@
-"""Migrations: up and down on both databases, and never apart from the tables the program declares."""
+"""Migrations: up and down on both databases, with the schema of the declared tables."""
 
 import threading
 
@@ -38,7 +38,7 @@ def test_every_revision_goes_up_and_down(empty_database_url: str) -> None:
     assert migrations.current() == migrations.head
 
 
-def test_the_schema_is_the_one_the_program_declares(database_url: str) -> None:
+def test_the_migrated_schema_matches_the_declared_tables(database_url: str) -> None:
     engine = make_migration_engine(parse_url(database_url))
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
@@ -47,7 +47,7 @@ def test_the_schema_is_the_one_the_program_declares(database_url: str) -> None:
     assert differences == []
 
 
-def test_processes_that_migrate_at_once_take_turns(empty_database_url: str) -> None:
+def test_concurrent_migrations_run_one_after_another(empty_database_url: str) -> None:
     errors: list[Exception] = []
 
     def migrate() -> None:
@@ -75,13 +75,13 @@ def test_processes_that_migrate_at_once_take_turns(empty_database_url: str) -> N
         ("sqlite+aiosqlite:///:memory:", "in-memory SQLite loses"),
     ],
 )
-def test_a_bad_url_is_refused_without_repeating_its_password(url: str, message: str) -> None:
+def test_an_invalid_url_is_refused_without_its_password(url: str, message: str) -> None:
     with pytest.raises(StoreError, match=message) as caught:
         Migrations(url)
     assert "hunter2" not in str(caught.value)
 
 
-def test_revisions_are_numbered_so_that_newer_ones_can_be_told() -> None:
+def test_revision_names_sort_by_age() -> None:
     """`/readyz` of an older release compares revisions as text."""
     revisions = [script.revision for script in ScriptDirectory(str(SCRIPTS)).walk_revisions()]
     assert revisions == sorted(revisions, reverse=True)

@@ -42,7 +42,7 @@ RECORD: dict[str, Any] = {
     "pool": "train",
     "domains": ["rack0"],
 }
-MEMORY: dict[str, Any] = {
+POLICY_STATE: dict[str, Any] = {
     "nodes": {"a": RECORD, "b": {**RECORD, "standing": "watched"}},
     "breaker": {"accused_s": {"a": 4.0}, "opened_s": None},
     "went_s": [5.0],
@@ -95,7 +95,7 @@ def fill(url: str) -> None:
         )
         connection.execute(
             sa.text("INSERT INTO isolation VALUES (1, :at, 'me', :body)"),
-            {"at": moment, "body": canonical_json(MEMORY)},
+            {"at": moment, "body": canonical_json(POLICY_STATE)},
         )
         for kind, name, version, body in (
             ("isolation-rules", "default", 1, canonical_json(RULES)),
@@ -110,7 +110,7 @@ def fill(url: str) -> None:
     engine.dispose()
 
 
-async def test_stored_faults_are_read_by_their_new_names_and_the_way_back_restores_them(
+async def test_stored_faults_get_their_new_names_and_a_downgrade_restores_the_old_ones(
     empty_database_url: str,
 ) -> None:
     migrations = Migrations(empty_database_url)

@@ -36,7 +36,7 @@ async def find(
         return await tx.replies.find(actor=actor, key="k", fingerprint=fingerprint, now=now)
 
 
-async def test_the_same_request_gets_the_same_answer(store: Store) -> None:
+async def test_the_same_request_gets_the_same_response(store: Store) -> None:
     assert await find(store) == SavedReply(status=201, headers={"Location": "/v1/plans/1"}, body="{}")
 
 
@@ -56,7 +56,7 @@ async def test_an_expired_key_is_free_again(store: Store) -> None:
         await tx.replies.save(REPLY, now=later)
 
 
-async def test_a_taken_key_undoes_the_second_writers_work(store: Store) -> None:
+async def test_a_key_taken_by_another_writer_rolls_the_transaction_back(store: Store) -> None:
     with pytest.raises(KeyTakenError):
         async with store.transaction() as tx:
             await tx.documents.add_version(kind="k", name="n", after=0, body="", created_at=NOW, created_by="x")

@@ -39,7 +39,7 @@ KINDS = ["plan", "plan", "placement", "power plan", "power simulation", "fault s
 
 @pytest.fixture
 def migrated(empty_database_url: str) -> Migrations:
-    """A database of release 0.1.0 with one result of every kind, brought to r0006."""
+    """A database of release 0.1.0 with one result of every kind, migrated to r0006."""
     migrations = Migrations(empty_database_url)
     migrations.upgrade("r0005")
     with connected(empty_database_url) as connection:
@@ -81,7 +81,7 @@ def test_every_result_is_a_row_of_one_table(empty_database_url: str) -> None:
     assert found["w2"]["summary"] == '{"servers":8}'
 
 
-def test_the_way_down_restores_the_four_tables(migrated: Migrations, empty_database_url: str) -> None:
+def test_a_downgrade_restores_the_four_tables(migrated: Migrations, empty_database_url: str) -> None:
     migrated.downgrade("r0005")
     for table, values in OLD:
         restored = rows(empty_database_url, table)[values["id"]]
