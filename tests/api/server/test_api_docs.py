@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Loaded(HTMLParser):
-    """Collects what a page loads."""
+    """Collects the URLs that a page loads."""
 
     def __init__(self) -> None:
         super().__init__()

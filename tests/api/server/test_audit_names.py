@@ -1,4 +1,4 @@
-"""Entries of release 0.1.0 are read under the action names of today, and their hashes still hold."""
+"""Entries of release 0.1.0 are read under their current action names, and their hashes still hold."""
 
 import pytest
 

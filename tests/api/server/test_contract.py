@@ -20,8 +20,8 @@ DATABASES = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)] if 
 PHASES = "examples,coverage,fuzzing,stateful" if SOAK else "examples,fuzzing"
 UNLIMITED = {"rate_limit_per_s": "100000", "rate_limit_burst": "100000"}
 SMALL_ROWS = {"simulation_server_days": "0.5", "fault_simulation_rank_hours": "4"}  # each is simulated
-# A valid body is no reason to accept a write: without the right ETag (412, 428) or with a name that leads nowhere (422)
-# it is refused, and a schema cannot say so.
+# A write with a valid body is refused without the right ETag (412, 428) or with an unknown name (422); a schema cannot
+# express this.
 NOT_APPLICABLE = "positive_data_acceptance"
 
 

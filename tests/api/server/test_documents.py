@@ -1,4 +1,4 @@
-"""Catalogue documents over HTTP: read, replace with ETags, list versions; nothing is half applied."""
+"""Catalogue documents over HTTP: read, replace with ETags, list versions; no partial writes."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ KINDS = ("gpus", "models", "offers", "topology")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_ships_is_version_0(service: RunningService, kind: str) -> None:
+async def test_the_shipped_document_is_version_0(service: RunningService, kind: str) -> None:
     async with service.client(Scope.READ) as client:
         found = await client.get(f"/v1/{kind}")
         shipped = await client.get(f"/v1/{kind}/versions/0")
@@ -27,7 +27,7 @@ async def test_what_ships_is_version_0(service: RunningService, kind: str) -> No
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_was_read_can_be_written_back(service: RunningService, kind: str) -> None:
+async def test_a_document_can_be_read_and_written_back(service: RunningService, kind: str) -> None:
     async with service.client(Scope.ADMIN) as client:
         found = await client.get(f"/v1/{kind}")
         stored = await client.put(
@@ -39,7 +39,7 @@ async def test_what_was_read_can_be_written_back(service: RunningService, kind: 
     assert stored.headers["etag"] == again.headers["etag"] != found.headers["etag"]
 
 
-async def test_an_unchanged_document_costs_no_transfer(service: RunningService) -> None:
+async def test_an_unchanged_document_is_not_sent(service: RunningService) -> None:
     async with service.client(Scope.READ) as client:
         etag = (await client.get("/v1/gpus")).headers["etag"]
         same = await client.get("/v1/gpus", headers={"If-None-Match": f'"x", W/{etag}'})
@@ -54,10 +54,10 @@ async def test_an_unchanged_document_costs_no_transfer(service: RunningService) 
         pytest.param({}, 428, id="no condition"),
         pytest.param({"If-Match": '"7-0123456789abcdef"'}, 412, id="another version"),
         pytest.param({"If-Match": "nonsense"}, 412, id="not a tag"),
-        pytest.param({"If-Match": "*"}, 200, id="whatever is there"),
+        pytest.param({"If-Match": "*"}, 200, id="any version"),
     ],
 )
-async def test_a_write_names_what_it_replaces(
+async def test_a_write_requires_a_matching_if_match_header(
     sqlite_service: RunningService, headers: dict[str, str], status: int
 ) -> None:
     async with sqlite_service.client(Scope.PLAN) as client:
@@ -99,7 +99,7 @@ BAD_TOPOLOGY = {
         ("models", {"models": "all"}, "models", "expected a list"),
     ],
 )
-async def test_a_bad_document_is_refused_whole(
+async def test_an_invalid_document_is_refused_and_changes_nothing(
     service: RunningService, kind: str, body: dict[str, Any], path: str, message: str
 ) -> None:
     async with service.client() as client:
@@ -148,7 +148,7 @@ async def test_a_gpu_that_offers_name_cannot_be_removed(sqlite_service: RunningS
         pytest.param(b'{"sites": ' + b"9" * 5000 + b"}", id="huge number"),
     ],
 )
-async def test_a_broken_body_is_a_problem_of_the_caller(service: RunningService, content: bytes) -> None:
+async def test_a_malformed_body_is_a_client_error(service: RunningService, content: bytes) -> None:
     async with service.client() as client:
         answer = await client.put("/v1/topology", content=content, headers=_json({"If-Match": "*"}))
         versions = await client.get("/v1/topology/versions")
@@ -180,7 +180,7 @@ async def test_versions_are_paged_newest_first_and_all_stay_readable(service: Ru
 
 
 @pytest.mark.parametrize("cursor", ["x", "é", "W10", "WyJhIl0", "WzFlOTk5XQ", "Wzk5OTk5OTk5OTk5OV0"])
-async def test_a_cursor_from_elsewhere_is_refused(sqlite_service: RunningService, cursor: str) -> None:
+async def test_an_invalid_cursor_is_refused(sqlite_service: RunningService, cursor: str) -> None:
     async with sqlite_service.client() as client:
         answer = await client.get("/v1/topology/versions", params={"cursor": cursor})
     assert answer.status_code == 422
@@ -188,7 +188,7 @@ async def test_a_cursor_from_elsewhere_is_refused(sqlite_service: RunningService
 
 
 async def test_concurrent_writers_lose_no_update(service: RunningService) -> None:
-    """Each adds its site to what it read, trying again on 412: in the end every site is there."""
+    """Each writer adds its site to the document and retries on 412; the final document has every site."""
 
     async def add_site(client: httpx.AsyncClient, number: int) -> int:
         for attempt in range(1, 200):
@@ -200,7 +200,7 @@ async def test_concurrent_writers_lose_no_update(service: RunningService) -> Non
             if answer.status_code == 200:
                 return attempt
             assert answer.status_code == 412, answer.text
-        raise AssertionError("no attempt got through")
+        raise AssertionError("no attempt succeeded")
 
     async with service.client() as client:
         await asyncio.gather(*(add_site(client, number) for number in range(12)))
@@ -234,8 +234,8 @@ def _bearer(service: RunningService, scope: Scope) -> dict[str, str]:
     return {"Authorization": service.client(scope).headers["Authorization"]}
 
 
-async def test_two_writers_cannot_leave_a_name_leading_nowhere(service: RunningService) -> None:
-    """One offers a GPU that the other takes out of the catalogue: whoever comes second is refused."""
+async def test_concurrent_writers_cannot_leave_an_offer_for_a_removed_gpu(service: RunningService) -> None:
+    """One offers a GPU and the other removes that GPU: the second write is refused."""
     async with service.client() as client:
         gpus, offers = await client.get("/v1/gpus"), await client.get("/v1/offers")
         template = offers.json()["offers"][0]

@@ -1,4 +1,4 @@
-"""Paths over HTTP: the command line's answer, of a topology in the request or of the one in force, within bounds."""
+"""Fault paths over HTTP: the command line's result, for the request's topology or the stored one, within limits."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ PATHS = "/v1/faults/paths"
 JOB = two_rings()["job"]
 
 
-async def test_each_cable_has_one_ring(sqlite_service: RunningService) -> None:
+async def test_the_plan_assigns_one_ring_to_each_cable(sqlite_service: RunningService) -> None:
     async with sqlite_service.client() as client:
         done = await client.post(PATHS, json=two_rings(choices=True))
     assert done.status_code == 200, done.text
@@ -30,31 +30,31 @@ async def test_each_cable_has_one_ring(sqlite_service: RunningService) -> None:
     assert sorted(upwards) == ["leaf-0/spine-0#0/leaf-1#0", "leaf-0/spine-1#0/leaf-1#0"]
 
 
-async def test_it_is_the_command_lines_answer(sqlite_service: RunningService, tmp_path: Path) -> None:
-    asked = two_rings(draws=20, seed=3)
+async def test_the_result_equals_that_of_the_command_line(sqlite_service: RunningService, tmp_path: Path) -> None:
+    body = two_rings(draws=20, seed=3)
     files = [tmp_path / "topology.json", tmp_path / "job.json"]
     for file, key in zip(files, ("topology", "job"), strict=True):
-        file.write_text(json.dumps(asked[key]))
+        file.write_text(json.dumps(body[key]))
     options = ["--draws", "20", "--seed", "3", "--format", "json"]
-    said = CliRunner().invoke(app, ["faults", "paths", *map(str, files), *options])
+    printed = CliRunner().invoke(app, ["faults", "paths", *map(str, files), *options])
     async with sqlite_service.client() as client:
-        answer = (await client.post(PATHS, json=asked)).json()
-    assert json.loads(said.stdout) == {name: value for name, value in answer.items() if value is not None}
+        answer = (await client.post(PATHS, json=body)).json()
+    assert json.loads(printed.stdout) == {name: value for name, value in answer.items() if value is not None}
 
 
-async def test_the_topology_in_force_serves_where_none_is_given(sqlite_service: RunningService) -> None:
-    asked = two_rings()
+async def test_a_request_without_a_topology_uses_the_stored_one(sqlite_service: RunningService) -> None:
+    body = two_rings()
     async with sqlite_service.client() as client:
         unknown = await client.post(PATHS, json={"job": JOB})
-        await client.put("/v1/topology", json=asked["topology"], headers={"If-Match": "*"})
+        await client.put("/v1/topology", json=body["topology"], headers={"If-Match": "*"})
         found = await client.post(PATHS, json={"job": JOB})
-        assert found.json() == (await client.post(PATHS, json=asked)).json()
+        assert found.json() == (await client.post(PATHS, json=body)).json()
     assert unknown.status_code == 422
     assert unknown.json()["errors"][0]["path"] == "job.rings"
 
 
 @pytest.mark.parametrize(
-    ("changes", "path", "words"),
+    ("changes", "path", "fragment"),
     [
         ({"job": JOB | {"rings": []}}, "job.rings", "at least one ring or group"),
         ({"job": JOB | {"rings": [{"name": "r", "members": ["n00", "n99"]}]}}, "job.rings", "no node 'n99'"),
@@ -74,23 +74,23 @@ async def test_the_topology_in_force_serves_where_none_is_given(sqlite_service: 
         ({"paths": 1}, "paths", "not a known field"),
     ],
 )
-async def test_a_wrong_request_names_its_field(
-    sqlite_service: RunningService, changes: dict[str, Any], path: str, words: str
+async def test_an_invalid_request_is_refused_by_field(
+    sqlite_service: RunningService, changes: dict[str, Any], path: str, fragment: str
 ) -> None:
     async with sqlite_service.client() as client:
         refused = await client.post(PATHS, json=two_rings(**changes))
     assert refused.status_code == 422, refused.text
     error = refused.json()["errors"][0]
     assert error["path"] == path
-    assert words in error["message"]
+    assert fragment in error["message"]
 
 
-async def test_a_fabric_of_too_many_cables_is_refused(sqlite_service: RunningService) -> None:
-    asked = two_rings()
-    network = asked["topology"]["sites"][0]["network"]
+async def test_a_fabric_with_too_many_cables_is_refused(sqlite_service: RunningService) -> None:
+    body = two_rings()
+    network = body["topology"]["sites"][0]["network"]
     network[0] |= {"name": "leaf-[0-1023]", "uplinks": ["spine-[0-7]"], "links_per_uplink": 256}
     network[1] |= {"name": "spine-[0-7]"}
     async with sqlite_service.client() as client:
-        refused = await client.post(PATHS, json=asked)
+        refused = await client.post(PATHS, json=body)
     error = refused.json()["errors"][0]
     assert (refused.status_code, error["path"], "2,097,152 cables" in error["message"]) == (422, "topology", True)

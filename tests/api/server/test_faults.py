@@ -38,7 +38,7 @@ class TestDiagnoses:
         assert (audit["action"], audit["detail"]["job"]) == ("diagnosis.reported", "llm-7b")
         assert audit["detail"]["bundle_sha256"] == record.bundle_sha256
 
-    async def test_an_idempotency_key_stores_it_once(self, sqlite_service: RunningService) -> None:
+    async def test_a_diagnosis_is_stored_once_per_idempotency_key(self, sqlite_service: RunningService) -> None:
         async with sqlite_service.client(Scope.OPERATE) as client, sqlite_service.client() as admin:
             first, second = [
                 await client.post(DIAGNOSES, json=report(), headers={"Idempotency-Key": "k"}) for _ in range(2)
@@ -46,7 +46,7 @@ class TestDiagnoses:
             assert first.json() == second.json()
             assert len((await admin.get(DIAGNOSES)).json()["items"]) == 1
 
-    async def test_its_bundle_replays_to_the_same_diagnosis(self, service: RunningService) -> None:
+    async def test_a_bundle_replays_to_the_same_diagnosis(self, service: RunningService) -> None:
         async with service.client() as client:
             record = (await client.post(DIAGNOSES, json=report())).json()
             other = report(diagnosis=report()["diagnosis"] | {"node": 3})
@@ -73,7 +73,7 @@ class TestDiagnoses:
             assert (await client.post(f"{DIAGNOSES}/{UNKNOWN}/replay")).status_code == 404
 
     @pytest.mark.parametrize(
-        ("changes", "path", "words"),
+        ("changes", "path", "fragment"),
         [
             ({"bundle": "%%%"}, "bundle", "is no base64"),
             ({"bundle": "AAAA"}, "bundle", "is not gzipped"),
@@ -91,19 +91,19 @@ class TestDiagnoses:
             ({"severity": 3}, "severity", "not a known field"),
         ],
     )
-    async def test_a_wrong_report_names_its_field(
-        self, sqlite_service: RunningService, changes: dict[str, Any], path: str, words: str
+    async def test_an_invalid_report_is_refused_by_field(
+        self, sqlite_service: RunningService, changes: dict[str, Any], path: str, fragment: str
     ) -> None:
         async with sqlite_service.client() as client:
             refused = await client.post(DIAGNOSES, json=report(**changes))
             assert refused.status_code == 422
             error = refused.json()["errors"][0]
             assert error["path"].startswith(path)
-            assert words in error["message"]
+            assert fragment in error["message"]
             assert (await client.get(DIAGNOSES)).json()["items"] == []
 
     @pytest.mark.parametrize(
-        ("changes", "path", "words"),
+        ("changes", "path", "fragment"),
         [
             (LEAF | {"switch": None}, "switch", "is required for scope leaf"),
             (LEAF | {"switch": ""}, "switch", "is required for scope leaf"),
@@ -122,14 +122,14 @@ class TestDiagnoses:
         ],
     )
     async def test_a_diagnosis_with_inconsistent_fields_is_refused(
-        self, sqlite_service: RunningService, changes: dict[str, Any], path: str, words: str
+        self, sqlite_service: RunningService, changes: dict[str, Any], path: str, fragment: str
     ) -> None:
         async with sqlite_service.client() as client:
             refused = await client.post(DIAGNOSES, json=node_diagnosis("gpu-0", **changes) | ENDS)
             assert refused.status_code == 422
             (error,) = refused.json()["errors"]
             assert error["path"] == f"diagnosis.{path}"
-            assert words in error["message"]
+            assert fragment in error["message"]
             assert (await client.get(DIAGNOSES)).json()["items"] == []
 
     @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ class TestDiagnoses:
         assert unknown.status_code == 404
         assert [entry["action"] for entry in audit][:2] == ["diagnosis.withdrawn", "diagnosis.reported"]
 
-    async def test_each_endpoint_needs_its_scope(self, sqlite_service: RunningService) -> None:
+    async def test_each_endpoint_requires_its_scope(self, sqlite_service: RunningService) -> None:
         async with sqlite_service.client() as admin:
             made = (await admin.post(DIAGNOSES, json=report())).json()
         allowed = {
@@ -224,17 +224,19 @@ async def test_a_report_is_counted_with_its_detection_time(sqlite_service: Runni
 
 
 class TestSimulations:
-    async def test_one_is_made_kept_and_listed(self, start_service: StartService, sqlite_url: str) -> None:
+    async def test_a_simulation_is_created_stored_and_listed(
+        self, start_service: StartService, sqlite_url: str
+    ) -> None:
         async with start_service(sqlite_url, fault_simulation_rank_hours=20.0) as service, service.client() as client:
-            question = {"ranks": 128, "hours": 0.1, "scenario": "healthy", "seed": 3}
-            made = await client.post("/v1/faults/simulations", json=question)
+            request_body = {"ranks": 128, "hours": 0.1, "scenario": "healthy", "seed": 3}
+            made = await client.post("/v1/faults/simulations", json=request_body)
             assert made.status_code == 201, made.text
             record = FaultSimulationRecord.model_validate_json(made.content)
             assert (record.simulation.ranks, record.simulation.faults) == (128, 0)
             assert (await client.get(made.headers["location"])).json() == made.json()
             (summary,) = (await client.get("/v1/faults/simulations")).json()["items"]
             assert (summary["id"], summary["scenario"], summary["recall"]) == (record.id, "healthy", None)
-            large = await client.post("/v1/faults/simulations", json=question | {"ranks": 1024})
+            large = await client.post("/v1/faults/simulations", json=request_body | {"ranks": 1024})
             assert large.json()["detail"] == "hours: ranks x hours must be at most 20 here, got 102.4"
             wrong = await client.post("/v1/faults/simulations", json={"ranks": 100, "scenario": "calm"})
             assert {each["path"] for each in wrong.json()["errors"]} == {"ranks", "scenario"}

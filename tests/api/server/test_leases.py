@@ -1,4 +1,4 @@
-"""Leases over HTTP: taken under what was seen, renewed quietly, given back, and every change of holder on record."""
+"""Leases over HTTP: conditional claims, renewals, releases, and an audit entry for each change of holder."""
 
 import asyncio
 from typing import Any
@@ -17,7 +17,7 @@ def claim(holder: str | None, lease_s: float = 15.0) -> dict[str, Any]:
     return {"holder": holder, "lease_s": lease_s}
 
 
-async def test_a_lease_is_taken_renewed_lost_and_given_back(service: RunningService) -> None:
+async def test_a_lease_is_taken_renewed_lost_and_released(service: RunningService) -> None:
     async with service.client(Scope.ADMIN) as client:
         taken = await client.put(PATH, json=claim("a"), headers=CREATE)
         renewed = await client.put(PATH, json=claim("a"), headers={"If-Match": taken.headers["etag"]})
@@ -61,7 +61,7 @@ async def test_only_changes_of_holder_are_audited(service: RunningService) -> No
     ]
 
 
-async def test_of_many_claims_on_one_version_one_is_granted(service: RunningService) -> None:
+async def test_exactly_one_of_many_claims_on_a_version_is_granted(service: RunningService) -> None:
     async with service.client(Scope.ADMIN) as client:
         tag = (await client.put(PATH, json=claim(None), headers=CREATE)).headers["etag"]
         answers = await asyncio.gather(
@@ -72,24 +72,24 @@ async def test_of_many_claims_on_one_version_one_is_granted(service: RunningServ
     assert (granted, {answer.status_code for answer in answers}) == ([held], {200, 412})
 
 
-async def test_of_many_first_claims_one_is_granted(service: RunningService) -> None:
+async def test_exactly_one_of_many_first_claims_is_granted(service: RunningService) -> None:
     async with service.client(Scope.OPERATE) as client:
         answers = await asyncio.gather(*(client.put(PATH, json=claim(f"c{n}"), headers=CREATE) for n in range(8)))
     assert sorted(answer.status_code for answer in answers) == [201, *[412] * 7]
 
 
-async def test_reading_needs_read_and_claiming_operate(service: RunningService) -> None:
-    async with service.client(Scope.READ) as reader, service.client(None) as nobody:
+async def test_reading_requires_the_read_scope_and_claiming_the_operate_scope(service: RunningService) -> None:
+    async with service.client(Scope.READ) as reader, service.client(None) as anonymous:
         assert (await reader.get(PATH)).status_code == 404
         assert (await reader.put(PATH, json=claim("a"), headers=CREATE)).status_code == 403
-        assert (await nobody.get(PATH)).status_code == 401
+        assert (await anonymous.get(PATH)).status_code == 401
         assert (await reader.put(PATH, json=claim("a"))).status_code == 403
 
 
 @pytest.mark.parametrize(
     "body", [{"holder": "", "lease_s": 15}, {"holder": "a", "lease_s": 0.5}, {"holder": "a"}, {"lease_s": 15}]
 )
-async def test_bad_claims_name_the_field(service: RunningService, body: dict[str, Any]) -> None:
+async def test_an_invalid_claim_is_refused_by_field(service: RunningService, body: dict[str, Any]) -> None:
     async with service.client(Scope.OPERATE) as client:
         answer = await client.put(PATH, json=body, headers=CREATE)
         missing = await client.put(PATH, json=claim("a"))

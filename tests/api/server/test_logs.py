@@ -1,4 +1,4 @@
-"""Logs: one JSON object a line, with the request it belongs to, and never a secret."""
+"""Logs: one JSON object per line with its request id, and no secrets."""
 
 import io
 import json
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def logged() -> Iterator[Callable[[], str]]:
-    """Logging as `serve` sets it up, put back afterwards; what was logged so far."""
+    """Logging as in `serve`, restored after the test; returns the text logged so far."""
     stream = io.StringIO()
     with logging_put_back():
         configure_logging(level="INFO", log_format=LogFormat.JSON, stream=stream)
@@ -32,12 +32,12 @@ async def test_a_request_is_one_line_with_its_id_and_actor(
         await client.get("/v1/freeze", headers={"X-Request-Id": "abc"})
         await client.get("/livez")
     (line,) = logged().splitlines()
-    said = json.loads(line)
-    assert (said["event"], said["request_id"], said["actor"]) == ("request", "abc", "token:read")
-    assert (said["route"], said["status"], said["level"]) == ("/v1/freeze", 200, "info")
+    entry = json.loads(line)
+    assert (entry["event"], entry["request_id"], entry["actor"]) == ("request", "abc", "token:read")
+    assert (entry["route"], entry["status"], entry["level"]) == ("/v1/freeze", 200, "info")
 
 
-async def test_a_defect_is_logged_without_what_it_held(
+async def test_an_exception_is_logged_without_local_values(
     logged: Callable[[], str], sqlite_service: RunningService
 ) -> None:
     async def broken() -> None:
@@ -55,8 +55,8 @@ async def test_a_defect_is_logged_without_what_it_held(
     assert TOKENS[Scope.ADMIN] not in log
 
 
-async def test_a_request_leaves_no_trace_in_its_callers_context(sqlite_service: RunningService) -> None:
-    """The controller of a laptop calls the service inside its own task."""
+async def test_a_request_does_not_change_its_callers_log_context(sqlite_service: RunningService) -> None:
+    """An in-process controller calls the service inside its own task."""
     structlog.contextvars.bind_contextvars(target="chat")
     async with sqlite_service.client() as client:
         await client.get("/v1/freeze")

@@ -1,4 +1,4 @@
-"""Placements over HTTP: asked once, stored for good, audited, taken away in an engine's own form."""
+"""Placements over HTTP: created once, stored, audited, and exported in an engine's format."""
 
 import asyncio
 import json
@@ -19,13 +19,13 @@ TRACE = [[[0, 1], [7, 6]], [[0, 2], [7, 5]], [[1, 0], [6, 7]], [[0, 3], [7, 4]]]
 UNKNOWN = "01990000-0000-7000-8000-000000000000"
 
 
-def question(**changes: Any) -> dict[str, Any]:
+def placement_request(**changes: Any) -> dict[str, Any]:
     return {"loads": LOADS, "slots": 12, "gpus": 4, "nodes": 2} | changes
 
 
-async def test_a_placement_is_stored_with_its_question_and_audited(service: RunningService) -> None:
+async def test_a_placement_is_stored_with_its_request_and_audited(service: RunningService) -> None:
     async with service.client(Scope.PLAN) as planner, service.client() as admin:
-        made = await planner.post("/v1/placements", json=question())
+        made = await planner.post("/v1/placements", json=placement_request())
         found = await admin.get(made.headers["location"])
         listed = await admin.get("/v1/placements")
         audit = await admin.get("/v1/audit")
@@ -49,9 +49,9 @@ async def test_a_placement_is_stored_with_its_question_and_audited(service: Runn
     assert 'fleetwright_placements_total{outcome="held"} 1.0' in metrics.text.splitlines()
 
 
-async def test_a_ceiling_out_of_reach_is_an_answer_and_counted(sqlite_service: RunningService) -> None:
+async def test_a_missed_ceiling_is_a_result_and_counted(sqlite_service: RunningService) -> None:
     async with sqlite_service.client() as client:
-        made = await client.post("/v1/placements", json=question(slots=8, max_imbalance=1.0))
+        made = await client.post("/v1/placements", json=placement_request(slots=8, max_imbalance=1.0))
         metrics = await client.get("/metrics")
     assert (made.status_code, made.json()["placement"]["holds"]) == (201, False)
     assert 'fleetwright_placements_total{outcome="ceiling-missed"} 1.0' in metrics.text.splitlines()
@@ -59,9 +59,9 @@ async def test_a_ceiling_out_of_reach_is_an_answer_and_counted(sqlite_service: R
 
 async def test_an_exact_placement_reports_its_method_and_gap(sqlite_service: RunningService) -> None:
     async with sqlite_service.client() as client:
-        search = (await client.post("/v1/placements", json=question())).json()["placement"]
-        made = await client.post("/v1/placements", json=question(method="exact", time_limit_s=60.0))
-        refused = await client.post("/v1/placements", json=question(method="exact", dispatch="nearest"))
+        search = (await client.post("/v1/placements", json=placement_request())).json()["placement"]
+        made = await client.post("/v1/placements", json=placement_request(method="exact", time_limit_s=60.0))
+        refused = await client.post("/v1/placements", json=placement_request(method="exact", dispatch="nearest"))
         stored = await client.get(made.headers["location"])
     exact = made.json()["placement"]
     assert (search["method"], exact["method"]) == ("search", "exact")
@@ -72,24 +72,24 @@ async def test_an_exact_placement_reports_its_method_and_gap(sqlite_service: Run
     assert "exact must go with dispatch equal or hash" in refused.text
 
 
-async def test_few_copies_move_from_what_is_loaded(sqlite_service: RunningService) -> None:
+async def test_few_copies_move_from_the_loaded_placement(sqlite_service: RunningService) -> None:
     async with sqlite_service.client() as client:
-        first = (await client.post("/v1/placements", json=question())).json()["placement"]
+        first = (await client.post("/v1/placements", json=placement_request())).json()["placement"]
         now = first["physical_to_logical_map"]
         drifted = [[tokens * (1.5 if expert == 0 else 1.0) for expert, tokens in enumerate(row)] for row in LOADS]
-        same = (await client.post("/v1/placements", json=question(current=now))).json()["placement"]
-        moved = (await client.post("/v1/placements", json=question(loads=drifted, current=now, max_moves=2))).json()[
-            "placement"
-        ]
+        same = (await client.post("/v1/placements", json=placement_request(current=now))).json()["placement"]
+        moved = (
+            await client.post("/v1/placements", json=placement_request(loads=drifted, current=now, max_moves=2))
+        ).json()["placement"]
     assert same["moved_copies"] <= 2
     assert moved["moved_copies"] <= 2
     assert moved["imbalance"]["mean"] <= moved["predictions"]["before"]["imbalance"]["mean"]
     assert moved["predictions"]["before"]["what"] == "current"
 
 
-async def test_windows_add_up_and_a_trace_is_counted(sqlite_service: RunningService) -> None:
+async def test_windows_are_summed_and_a_trace_gives_remote_nodes(sqlite_service: RunningService) -> None:
     async with sqlite_service.client() as client:
-        halves = question(loads=None, windows=[LOADS, LOADS], trace=TRACE, dispatch="nearest", layers=[1, 2])
+        halves = placement_request(loads=None, windows=[LOADS, LOADS], trace=TRACE, dispatch="nearest", layers=[1, 2])
         made = await client.post("/v1/placements", json=halves)
     assert made.status_code == 201, made.text
     placement = made.json()["placement"]
@@ -100,9 +100,9 @@ async def test_windows_add_up_and_a_trace_is_counted(sqlite_service: RunningServ
     assert 0.0 <= placement["remote_nodes_per_token"] <= 1.0
 
 
-async def test_every_engine_gets_its_file(sqlite_service: RunningService) -> None:
+async def test_a_file_is_exported_for_every_engine(sqlite_service: RunningService) -> None:
     async with sqlite_service.client() as client:
-        made = (await client.post("/v1/placements", json=question(layers=[1, 2]))).json()
+        made = (await client.post("/v1/placements", json=placement_request(layers=[1, 2]))).json()
         where = f"/v1/placements/{made['id']}/export"
         files = {engine: await client.get(where, params={"engine": engine}) for engine in Engine}
         wrong = await client.get(where, params={"engine": "other"})
@@ -118,11 +118,11 @@ async def test_every_engine_gets_its_file(sqlite_service: RunningService) -> Non
     assert (wrong.status_code, missing.status_code) == (422, 404)
 
 
-async def test_moves_are_scheduled_where_their_pace_is_known(sqlite_service: RunningService) -> None:
+async def test_moves_are_scheduled_for_a_given_bandwidth(sqlite_service: RunningService) -> None:
     loaded = [[*range(8), 0, 1, 2, 3]] * 2
-    asked = question(current=loaded, max_imbalance=1.1, move_gb_per_s=2, expert_bytes=10**9)
+    request_body = placement_request(current=loaded, max_imbalance=1.1, move_gb_per_s=2, expert_bytes=10**9)
     async with sqlite_service.client() as client:
-        made = (await client.post("/v1/placements", json=asked)).json()
+        made = (await client.post("/v1/placements", json=request_body)).json()
         read = (await client.get(f"/v1/placements/{made['id']}")).json()
     moves = read["placement"]["moves"]
     assert moves["copies"] == read["placement"]["moved_copies"] > 0
@@ -131,16 +131,16 @@ async def test_moves_are_scheduled_where_their_pace_is_known(sqlite_service: Run
     assert moves["batches"][-1]["imbalance"] == pytest.approx(read["placement"]["imbalance"]["mean"])
 
 
-async def test_what_an_engine_cannot_load_is_refused(sqlite_service: RunningService) -> None:
+async def test_a_placement_that_an_engine_cannot_load_is_not_exported(sqlite_service: RunningService) -> None:
     async with sqlite_service.client() as client:
-        made = (await client.post("/v1/placements", json=question(gpu_slots=[2, 2, 4, 4]))).json()
+        made = (await client.post("/v1/placements", json=placement_request(gpu_slots=[2, 2, 4, 4]))).json()
         answer = await client.get(f"/v1/placements/{made['id']}/export", params={"engine": "sglang"})
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["path"] == "gpu_slots"
 
 
 @pytest.mark.parametrize(
-    ("changes", "path", "words"),
+    ("changes", "path", "fragment"),
     [
         ({"slots": 13}, "slots", "multiple of the number of GPUs (4), got 13; nearest: 12 or 16"),
         ({"slots": 4}, "slots", "at least the number of experts (8), got 4"),
@@ -182,33 +182,36 @@ async def test_what_an_engine_cannot_load_is_refused(sqlite_service: RunningServ
         ({"colour": "red"}, "colour", "not a known field"),
     ],
 )  # fmt: skip
-async def test_what_cannot_be_placed_names_its_field_and_leaves_nothing(
-    sqlite_service: RunningService, changes: dict[str, Any], path: str, words: str
+async def test_an_invalid_request_is_refused_by_field_and_not_stored(
+    sqlite_service: RunningService, changes: dict[str, Any], path: str, fragment: str
 ) -> None:
     async with sqlite_service.client() as client:
-        answer = await client.post("/v1/placements", json=question(**changes))
+        answer = await client.post("/v1/placements", json=placement_request(**changes))
         listed = await client.get("/v1/placements")
     assert answer.status_code == 422, answer.text
     found = {error["path"]: error["message"] for error in answer.json()["errors"]}
     assert path in found, found
-    assert words in found[path]
+    assert fragment in found[path]
     assert listed.json()["items"] == []
 
 
-async def test_not_a_number_is_refused(sqlite_service: RunningService) -> None:
-    body = json.dumps(question()).replace("9.0", "NaN", 1)
+async def test_a_nan_load_is_refused(sqlite_service: RunningService) -> None:
+    body = json.dumps(placement_request()).replace("9.0", "NaN", 1)
     async with sqlite_service.client() as client:
         answer = await client.post("/v1/placements", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["path"] == "loads[0][0]"
 
 
-async def test_the_same_key_places_once(service: RunningService) -> None:
+async def test_a_placement_is_created_once_per_idempotency_key(service: RunningService) -> None:
     async with service.client() as client:
         answers = await asyncio.gather(
-            *(client.post("/v1/placements", json=question(), headers={"Idempotency-Key": "k"}) for _ in range(4))
+            *(
+                client.post("/v1/placements", json=placement_request(), headers={"Idempotency-Key": "k"})
+                for _ in range(4)
+            )
         )
-        other = await client.post("/v1/placements", json=question(slots=16), headers={"Idempotency-Key": "k"})
+        other = await client.post("/v1/placements", json=placement_request(slots=16), headers={"Idempotency-Key": "k"})
         listed = await client.get("/v1/placements")
     assert {answer.status_code for answer in answers} == {201}
     assert len({answer.text for answer in answers}) == 1
@@ -221,7 +224,7 @@ async def test_placements_are_paged_newest_first(service: RunningService) -> Non
     async with service.client() as client:
         for _ in range(3):
             service.clock.advance(1)
-            ids.append((await client.post("/v1/placements", json=question())).json()["id"])
+            ids.append((await client.post("/v1/placements", json=placement_request())).json()["id"])
         first = (await client.get("/v1/placements", params={"limit": 2})).json()
         rest = (await client.get("/v1/placements", params={"limit": 2, "cursor": first["next_cursor"]})).json()
         missing = await client.get(f"/v1/placements/{UNKNOWN}")
@@ -231,17 +234,17 @@ async def test_placements_are_paged_newest_first(service: RunningService) -> Non
 
 
 @pytest.mark.parametrize(("scope", "status"), [(Scope.READ, 403), (Scope.OPERATE, 403), (None, 401)])
-async def test_placing_takes_the_scope_to_plan(
+async def test_placing_requires_the_plan_scope(
     sqlite_service: RunningService, scope: Scope | None, status: int
 ) -> None:
     async with sqlite_service.client(scope) as client:
-        answer = await client.post("/v1/placements", json=question())
+        answer = await client.post("/v1/placements", json=placement_request())
     assert answer.status_code == status
 
 
-async def test_the_record_reads_back_as_what_it_is(sqlite_service: RunningService) -> None:
+async def test_the_response_is_a_valid_placement_record(sqlite_service: RunningService) -> None:
     async with sqlite_service.client() as client:
-        made = await client.post("/v1/placements", json=question(model=None, seed=3))
+        made = await client.post("/v1/placements", json=placement_request(model=None, seed=3))
     record = PlacementRecord.model_validate_json(made.content)
     assert record.placement.provenance.seed == record.request.seed == 3
     assert record.placement.expert_of_slot.shape == (2, 12)

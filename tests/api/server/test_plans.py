@@ -1,4 +1,4 @@
-"""Plans over HTTP: asked once, stored for good, audited."""
+"""Plans over HTTP: created once, stored and audited."""
 
 import asyncio
 from typing import Any
@@ -18,13 +18,13 @@ OPTIONS = [
 ]
 
 
-def question(**changes: Any) -> dict[str, Any]:
+def plan_request(**changes: Any) -> dict[str, Any]:
     return {"workloads": [{"name": "chat", "rate_rps": 30, "buckets": BUCKETS, "options": OPTIONS} | changes]}
 
 
-async def test_a_plan_is_stored_with_its_question_and_audited(service: RunningService) -> None:
+async def test_a_plan_is_stored_with_its_request_and_audited(service: RunningService) -> None:
     async with service.client(Scope.PLAN) as planner, service.client() as admin:
-        made = await planner.post("/v1/plans", json=question())
+        made = await planner.post("/v1/plans", json=plan_request())
         found = await admin.get(made.headers["location"])
         listed = await admin.get("/v1/plans")
         audit = await admin.get("/v1/audit")
@@ -41,17 +41,17 @@ async def test_a_plan_is_stored_with_its_question_and_audited(service: RunningSe
     assert 'fleetwright_plans_total{status="optimal"} 1.0' in metrics.text.splitlines()
 
 
-async def test_an_infeasible_request_is_an_answer_with_its_reasons(service: RunningService) -> None:
+async def test_an_infeasible_request_gives_a_result_with_reasons(service: RunningService) -> None:
     short = [option | {"available": 1} for option in OPTIONS]
     async with service.client() as client:
-        answer = await client.post("/v1/plans", json=question(options=short))
+        answer = await client.post("/v1/plans", json=plan_request(options=short))
     plan = answer.json()["plan"]
     assert (answer.status_code, plan["status"], plan["cost_usd_per_h"]) == (201, "infeasible", None)
     assert plan["explanation"]
 
 
 @pytest.mark.parametrize(
-    ("changes", "path", "words"),
+    ("changes", "path", "fragment"),
     [
         ({"rate_rps": -1}, "workloads[0].rate_rps", "greater than or equal to 0"),
         ({"buckets": BUCKETS | {"share": [[0.4, 0.1], [0.3, 0.1]]}}, "workloads[0].buckets.share", "sums to 0.9"),
@@ -60,24 +60,24 @@ async def test_an_infeasible_request_is_an_answer_with_its_reasons(service: Runn
         ({"options": None, "model": "Lama-3.1-8B", "slo": SLO}, "workloads[0].model", "Llama-3.1-8B"),
     ],
 )  # fmt: skip
-async def test_what_cannot_be_planned_names_its_field(
-    sqlite_service: RunningService, changes: dict[str, Any], path: str, words: str
+async def test_an_invalid_request_is_refused_by_field_and_not_stored(
+    sqlite_service: RunningService, changes: dict[str, Any], path: str, fragment: str
 ) -> None:
     async with sqlite_service.client() as client:
-        answer = await client.post("/v1/plans", json=question(**changes))
+        answer = await client.post("/v1/plans", json=plan_request(**changes))
         listed = await client.get("/v1/plans")
     assert answer.status_code == 422, answer.text
-    assert words in {error["path"]: error["message"] for error in answer.json()["errors"]}[path]
+    assert fragment in {error["path"]: error["message"] for error in answer.json()["errors"]}[path]
     assert listed.json()["items"] == []
 
 
-async def test_the_same_key_asks_once_even_when_it_asks_ten_times_at_once(service: RunningService) -> None:
+async def test_concurrent_requests_with_one_idempotency_key_create_one_plan(service: RunningService) -> None:
     async with service.client() as client:
         answers = await asyncio.gather(
-            *(client.post("/v1/plans", json=question(), headers={"Idempotency-Key": "k1"}) for _ in range(10))
+            *(client.post("/v1/plans", json=plan_request(), headers={"Idempotency-Key": "k1"}) for _ in range(10))
         )
-        again = await client.post("/v1/plans", json=question(), headers={"Idempotency-Key": "k1"})
-        other = await client.post("/v1/plans", json=question(rate_rps=31), headers={"Idempotency-Key": "k1"})
+        again = await client.post("/v1/plans", json=plan_request(), headers={"Idempotency-Key": "k1"})
+        other = await client.post("/v1/plans", json=plan_request(rate_rps=31), headers={"Idempotency-Key": "k1"})
         listed = await client.get("/v1/plans")
     assert {answer.status_code for answer in [*answers, again]} == {201}
     assert len({answer.text for answer in [*answers, again]}) == 1
@@ -90,9 +90,9 @@ async def test_the_same_key_asks_once_even_when_it_asks_ten_times_at_once(servic
 
 async def test_a_key_is_free_again_after_a_day(service: RunningService) -> None:
     async with service.client() as client:
-        first = await client.post("/v1/plans", json=question(), headers={"Idempotency-Key": "k1"})
+        first = await client.post("/v1/plans", json=plan_request(), headers={"Idempotency-Key": "k1"})
         service.clock.advance(86_401)
-        second = await client.post("/v1/plans", json=question(rate_rps=31), headers={"Idempotency-Key": "k1"})
+        second = await client.post("/v1/plans", json=plan_request(rate_rps=31), headers={"Idempotency-Key": "k1"})
     assert (first.status_code, second.status_code) == (201, 201)
     assert first.json()["id"] != second.json()["id"]
 
@@ -102,7 +102,7 @@ async def test_plans_are_paged_newest_first(service: RunningService) -> None:
     async with service.client() as client:
         for _ in range(5):
             service.clock.advance(1)
-            ids.append((await client.post("/v1/plans", json=question())).json()["id"])
+            ids.append((await client.post("/v1/plans", json=plan_request())).json()["id"])
         first = (await client.get("/v1/plans", params={"limit": 3})).json()
         rest = (await client.get("/v1/plans", params={"limit": 3, "cursor": first["next_cursor"]})).json()
         missing = await client.get("/v1/plans/01990000-0000-7000-8000-000000000000")

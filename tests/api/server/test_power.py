@@ -1,4 +1,4 @@
-"""Power over HTTP: trees and budgets that must fit each other, simulations and plans of caps that are kept."""
+"""Power over HTTP: consistent trees and budgets, stored simulations and cap plans."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 CREATE = {"If-None-Match": "*"}
 UNKNOWN = "01990000-0000-7000-8000-000000000000"
-SOON, LATER = "2026-11-21T13:00:00Z", "2026-12-21T13:00:00Z"  # the service's clock stands at 12:00
+SOON, LATER = "2026-11-21T13:00:00Z", "2026-12-21T13:00:00Z"  # the service's clock is at 12:00
 
 
 def tree(name: str = "north", *, rating_w: float = 200_000.0, row: str = "row-1", **changes: Any) -> dict[str, Any]:
@@ -32,12 +32,12 @@ def tree(name: str = "north", *, rating_w: float = 200_000.0, row: str = "row-1"
     return {"name": name, "periods": 2, "feeds": feeds, "groups": [group]} | changes
 
 
-def question(**changes: Any) -> dict[str, Any]:
+def simulation_request(**changes: Any) -> dict[str, Any]:
     return {"servers": 12, "budget_servers": 8, "days": 0.02, "policy": "polca", "seed": 3} | changes
 
 
 class TestTrees:
-    async def test_a_tree_is_kept_by_its_name_and_in_versions(self, service: RunningService) -> None:
+    async def test_a_tree_is_stored_by_name_with_versions(self, service: RunningService) -> None:
         async with service.client(Scope.PLAN) as planner, service.client() as admin:
             made = await planner.put("/v1/power/trees/north", json=tree(), headers=CREATE)
             taken = await planner.put("/v1/power/trees/north", json=tree(), headers=CREATE)
@@ -55,7 +55,7 @@ class TestTrees:
         assert actions == ["power-tree.replaced", "power-tree.created"]
 
     @pytest.mark.parametrize(
-        ("changes", "path", "words"),
+        ("changes", "path", "fragment"),
         [
             ({"name": "south"}, "name", "must be the name in the path ('north'), got 'south'"),
             ({"feeds": []}, "feeds", "at least one"),
@@ -76,8 +76,8 @@ class TestTrees:
             ({"feeds": [{}] * 20_000}, "feeds", "at most 10,000 entries, got 20,000"),
         ],
     )
-    async def test_a_wrong_tree_names_its_field_and_the_old_one_stays(
-        self, sqlite_service: RunningService, changes: dict[str, Any], path: str, words: str
+    async def test_an_invalid_tree_is_refused_by_field_and_changes_nothing(
+        self, sqlite_service: RunningService, changes: dict[str, Any], path: str, fragment: str
     ) -> None:
         async with sqlite_service.client() as client:
             before = await client.put("/v1/power/trees/north", json=tree(), headers=CREATE)
@@ -86,10 +86,10 @@ class TestTrees:
             after = await client.get("/v1/power/trees/north")
         assert answer.status_code == 422, answer.text
         found = {error["path"]: error["message"] for error in answer.json()["errors"]}
-        assert words in found[path], found
+        assert fragment in found[path], found
         assert (after.content, after.headers["etag"]) == (before.content, before.headers["etag"])
 
-    async def test_a_domain_stands_in_one_tree_only(self, sqlite_service: RunningService) -> None:
+    async def test_a_domain_may_be_in_one_tree_only(self, sqlite_service: RunningService) -> None:
         async with sqlite_service.client() as client:
             await client.put("/v1/power/trees/north", json=tree(), headers=CREATE)
             clash = await client.put("/v1/power/trees/south", json=tree("south"), headers=CREATE)
@@ -98,7 +98,7 @@ class TestTrees:
         assert "'row-1' is in tree 'north' already" in clash.json()["errors"][0]["message"]
 
     @pytest.mark.parametrize(("scope", "status"), [(Scope.READ, 403), (Scope.OPERATE, 403), (None, 401)])
-    async def test_a_tree_takes_the_scope_to_plan(
+    async def test_writing_a_tree_requires_the_plan_scope(
         self, sqlite_service: RunningService, scope: Scope | None, status: int
     ) -> None:
         async with sqlite_service.client(scope) as client:
@@ -106,14 +106,14 @@ class TestTrees:
             deleted = await client.delete("/v1/power/trees/north", headers={"If-Match": "*"})
         assert (put.status_code, deleted.status_code) == (status, status)
 
-    async def test_bodies_are_limited(self, start_service: StartService, sqlite_url: str) -> None:
+    async def test_the_size_of_a_tree_is_limited(self, start_service: StartService, sqlite_url: str) -> None:
         async with start_service(sqlite_url, body_limit_bytes=4096) as service, service.client() as client:
             large = tree(groups=[tree()["groups"][0] | {"name": f"chat-{number}", "count": 1} for number in range(40)])
             answer = await client.put("/v1/power/trees/north", json=large, headers=CREATE)
             missing = await client.get("/v1/power/trees/north")
         assert (answer.status_code, missing.status_code) == (413, 404)
 
-    async def test_a_domain_that_no_path_can_name_is_refused(self, sqlite_service: RunningService) -> None:
+    async def test_a_domain_name_that_is_invalid_in_a_path_is_refused(self, sqlite_service: RunningService) -> None:
         async with sqlite_service.client() as client:
             answer = await client.put("/v1/power/trees/north", json=tree(row="hall/row-1"), headers=CREATE)
         assert answer.status_code == 422
@@ -121,7 +121,7 @@ class TestTrees:
 
 
 async def budgeted(service: RunningService, limit_w: float = 150_000.0) -> Mapping[str, str]:
-    """A tree with a budget in force on its row; what names that budget's version."""
+    """Store a tree and an active budget of its row; return the If-Match header of the budget."""
     async with service.client() as client:
         await client.put("/v1/power/trees/north", json=tree(), headers=CREATE)
         body = {"limit_w": limit_w, "expires_at": SOON}
@@ -155,7 +155,7 @@ class TestBudgets:
         assert audit.json()["items"][1]["detail"]["limit_w"] == 160_000.0
 
     @pytest.mark.parametrize(
-        ("domain", "changes", "path", "words"),
+        ("domain", "changes", "path", "fragment"),
         [
             ("row-1", {"limit_w": 200_001.0}, "limit_w", "above the rating of 'row-1'; allowed: 0 to 200,000 W"),
             ("row-1", {"limit_w": -1.0}, "limit_w", "greater than or equal to 0, got -1.0"),
@@ -168,8 +168,8 @@ class TestBudgets:
             ("-row", {}, "path.domain", "match pattern"),
         ],
     )
-    async def test_a_wrong_budget_names_its_field_and_the_old_one_stays(
-        self, sqlite_service: RunningService, domain: str, changes: dict[str, Any], path: str, words: str
+    async def test_an_invalid_budget_is_refused_by_field_and_changes_nothing(
+        self, sqlite_service: RunningService, domain: str, changes: dict[str, Any], path: str, fragment: str
     ) -> None:
         etag = await budgeted(sqlite_service)
         body = {"limit_w": 100_000.0, "expires_at": SOON} | changes
@@ -180,18 +180,18 @@ class TestBudgets:
             after = await client.get("/v1/power/budgets/row-1")
         assert answer.status_code == 422, answer.text
         found = {error["path"]: error["message"] for error in answer.json()["errors"]}
-        assert words in found[path], found
+        assert fragment in found[path], found
         assert (after.content, after.headers["etag"]) == (before.content, before.headers["etag"])
 
     @pytest.mark.parametrize(
-        ("changes", "words"),
+        ("changes", "fragment"),
         [
             ({"rating_w": 149_000.0}, "above its new rating of 149,000 W"),
             ({"row": "row-2"}, "'row-1' has a budget of 150,000 W until 2026-11-21 13:00:00Z; delete that before"),
         ],
     )
     async def test_a_tree_must_fit_the_budgets_in_force_until_they_expire(
-        self, sqlite_service: RunningService, changes: dict[str, Any], words: str
+        self, sqlite_service: RunningService, changes: dict[str, Any], fragment: str
     ) -> None:
         await budgeted(sqlite_service)
         replaced = {"If-Match": "*"}
@@ -201,10 +201,10 @@ class TestBudgets:
             sqlite_service.clock.advance(3600)
             taken = await client.put("/v1/power/trees/north", json=tree(**changes), headers=replaced)
         assert (refused.status_code, kept.status_code, taken.status_code) == (422, 422, 200)
-        assert words in refused.json()["errors"][0]["message"]
+        assert fragment in refused.json()["errors"][0]["message"]
 
     @pytest.mark.parametrize(("scope", "status"), [(Scope.READ, 403), (Scope.PLAN, 403), (None, 401)])
-    async def test_setting_a_budget_takes_the_scope_to_operate(
+    async def test_setting_a_budget_requires_the_operate_scope(
         self, sqlite_service: RunningService, scope: Scope | None, status: int
     ) -> None:
         async with sqlite_service.client(scope) as client:
@@ -214,9 +214,9 @@ class TestBudgets:
 
 
 class TestSimulations:
-    async def test_a_simulation_is_stored_with_its_question_and_audited(self, service: RunningService) -> None:
+    async def test_a_simulation_is_stored_with_its_request_and_audited(self, service: RunningService) -> None:
         async with service.client(Scope.PLAN) as planner, service.client() as admin:
-            made = await planner.post("/v1/power/simulations", json=question())
+            made = await planner.post("/v1/power/simulations", json=simulation_request())
             found = await admin.get(made.headers["location"])
             listed = await admin.get("/v1/power/simulations")
             audit = await admin.get("/v1/audit")
@@ -237,7 +237,7 @@ class TestSimulations:
         line = f'fleetwright_power_simulations_total{{outcome="{outcome}",policy="polca"}} 1.0'
         assert line in metrics.text.splitlines()
 
-    async def test_recorded_requests_may_come_with_the_question(self, sqlite_service: RunningService) -> None:
+    async def test_a_simulation_request_may_include_traces(self, sqlite_service: RunningService) -> None:
         trace = {
             "name": "code",
             "arrival_s": [0.0, 1.0, 2.5],
@@ -245,12 +245,12 @@ class TestSimulations:
             "output_tokens": [9, 5, 1],
         }
         async with sqlite_service.client() as client:
-            made = await client.post("/v1/power/simulations", json=question(traces=[trace]))
+            made = await client.post("/v1/power/simulations", json=simulation_request(traces=[trace]))
         assert made.status_code == 201, made.text
         assert "code" in made.json()["simulation"]["assumptions"]["work"]
 
     @pytest.mark.parametrize(
-        ("changes", "path", "words"),
+        ("changes", "path", "fragment"),
         [
             ({"servers": 0}, "servers", "greater than or equal to 1, got 0"),
             ({"days": -1.0}, "days", "greater than or equal to 0.01, got -1.0"),
@@ -266,30 +266,34 @@ class TestSimulations:
             ({"days": "1"}, "days", "number"),
         ],
     )  # fmt: skip
-    async def test_a_wrong_question_names_its_field_and_leaves_nothing(
-        self, sqlite_service: RunningService, changes: dict[str, Any], path: str, words: str
+    async def test_an_invalid_simulation_request_is_refused_by_field_and_not_stored(
+        self, sqlite_service: RunningService, changes: dict[str, Any], path: str, fragment: str
     ) -> None:
         async with sqlite_service.client() as client:
-            answer = await client.post("/v1/power/simulations", json=question(**changes))
+            answer = await client.post("/v1/power/simulations", json=simulation_request(**changes))
             listed = await client.get("/v1/power/simulations")
         assert answer.status_code == 422, answer.text
         found = {error["path"]: error["message"] for error in answer.json()["errors"]}
-        assert words in found[path], found
+        assert fragment in found[path], found
         assert listed.json()["items"] == []
 
-    async def test_how_much_is_simulated_is_a_setting(self, start_service: StartService, sqlite_url: str) -> None:
+    async def test_a_setting_limits_the_size_of_a_simulation(
+        self, start_service: StartService, sqlite_url: str
+    ) -> None:
         async with start_service(sqlite_url, simulation_server_days=0.1) as service, service.client() as client:
-            answer = await client.post("/v1/power/simulations", json=question())
+            answer = await client.post("/v1/power/simulations", json=simulation_request())
         assert answer.status_code == 422
         assert "at most 0.1 here, got 0.24" in answer.json()["errors"][0]["message"]
 
-    async def test_the_same_key_simulates_once_and_lists_are_paged(self, sqlite_service: RunningService) -> None:
+    async def test_a_simulation_is_created_once_per_key_and_lists_are_paged(
+        self, sqlite_service: RunningService
+    ) -> None:
         async with sqlite_service.client() as client:
             key = {"Idempotency-Key": "k"}
-            first = await client.post("/v1/power/simulations", json=question(), headers=key)
-            again = await client.post("/v1/power/simulations", json=question(), headers=key)
+            first = await client.post("/v1/power/simulations", json=simulation_request(), headers=key)
+            again = await client.post("/v1/power/simulations", json=simulation_request(), headers=key)
             sqlite_service.clock.advance(1)
-            other = await client.post("/v1/power/simulations", json=question(seed=4))
+            other = await client.post("/v1/power/simulations", json=simulation_request(seed=4))
             page = (await client.get("/v1/power/simulations", params={"limit": 1})).json()
             rest = (await client.get("/v1/power/simulations", params={"cursor": page["next_cursor"]})).json()
             missing = await client.get(f"/v1/power/simulations/{UNKNOWN}")
@@ -299,7 +303,7 @@ class TestSimulations:
 
 
 class TestPlans:
-    async def test_a_plan_of_a_stored_tree_says_which_version_it_took(self, service: RunningService) -> None:
+    async def test_a_plan_of_a_stored_tree_records_the_version_of_the_tree(self, service: RunningService) -> None:
         async with service.client() as client:
             feeds = tree()["feeds"]
             feeds[1]["budget_w"] = 150_000.0
@@ -319,7 +323,7 @@ class TestPlans:
         assert (shown["tree"], shown["tree_version"], shown["loss"]) == ("north", 1, plan.loss)
         assert audit.json()["items"][0]["action"] == "power-plan.created"
 
-    async def test_the_same_key_plans_once(self, sqlite_service: RunningService) -> None:
+    async def test_a_plan_is_created_once_per_idempotency_key(self, sqlite_service: RunningService) -> None:
         async with sqlite_service.client() as client:
             key = {"Idempotency-Key": "k"}
             first = await client.post("/v1/power/plans", json={"tree": tree()}, headers=key)
@@ -330,7 +334,7 @@ class TestPlans:
         assert first.text == again.text
         assert [item["id"] for item in listed.json()["items"]] == [first.json()["id"]]
 
-    async def test_a_tree_that_nothing_holds_is_an_answer(self, sqlite_service: RunningService) -> None:
+    async def test_an_infeasible_tree_gives_a_result_with_conflicts(self, sqlite_service: RunningService) -> None:
         async with sqlite_service.client() as client:
             feeds = tree()["feeds"]
             feeds[1]["budget_w"] = 50_000.0
@@ -343,7 +347,7 @@ class TestPlans:
         assert 'fleetwright_power_plans_total{status="infeasible"} 1.0' in metrics.text.splitlines()
 
     @pytest.mark.parametrize(
-        ("body", "path", "words"),
+        ("body", "path", "fragment"),
         [
             ({}, "tree", "give either tree or tree_name"),
             ({"tree": tree(), "tree_name": "north"}, "tree", "give either tree or tree_name"),
@@ -351,12 +355,12 @@ class TestPlans:
             ({"tree": tree(), "terms": {"risk": 0.9}}, "terms.risk", "less than or equal to 0.5"),
         ],
     )
-    async def test_what_cannot_be_planned_names_its_field(
-        self, sqlite_service: RunningService, body: dict[str, Any], path: str, words: str
+    async def test_an_invalid_plan_request_is_refused_by_field(
+        self, sqlite_service: RunningService, body: dict[str, Any], path: str, fragment: str
     ) -> None:
         async with sqlite_service.client() as client:
             answer = await client.post("/v1/power/plans", json=body)
             missing = await client.get(f"/v1/power/plans/{UNKNOWN}")
         assert (answer.status_code, missing.status_code) == (422, 404)
         found = {error["path"]: error["message"] for error in answer.json()["errors"]}
-        assert words in found[path], found
+        assert fragment in found[path], found

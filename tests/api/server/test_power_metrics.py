@@ -1,4 +1,4 @@
-"""What `/metrics` says of power: each domain's budget in force, and the newest plan at its tightest period."""
+"""Power metrics: each domain's active budget, and the newest plan at its tightest period."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -24,15 +24,15 @@ def plan() -> CapPlan:
     return plan_caps(two_rows(pdu_w=67_500.0, row_w=60_000.0, periods=2))
 
 
-def test_a_budget_is_shown_with_the_time_left_to_it_also_past_its_end() -> None:
+def test_a_budget_is_exported_with_its_remaining_time_even_after_its_expiry() -> None:
     soon, gone = (PowerBudget(limit_w=9.0, expires_at=NOW + timedelta(minutes=left)) for left in (5, -1))
     found = shown(PowerState(budgets=[("row-1", soon), ("row-2", gone)]))
     assert found["fleetwright_power_domain_budget_watts"] == {"row-1": 9.0, "row-2": 9.0}
     assert found["fleetwright_power_domain_budget_remaining_seconds"] == {"row-1": 300.0, "row-2": -60.0}
-    assert len(found) == 2  # of plans nothing is known
+    assert len(found) == 2  # no plan, no metrics of plans
 
 
-def test_a_plan_is_shown_at_the_tightest_of_its_periods(plan: CapPlan) -> None:
+def test_a_plan_is_exported_at_its_tightest_period(plan: CapPlan) -> None:
     first, second = plan.periods
     (tight,) = (one for one in first.feeds if one.name == "pdu")
     roomy = tight.model_copy(

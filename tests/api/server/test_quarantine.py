@@ -49,7 +49,7 @@ async def request(client: httpx.AsyncClient, node: str, what: str) -> httpx.Resp
 
 
 class TestRules:
-    async def test_they_are_a_versioned_document_whose_shipped_mode_is_observe(self, service: RunningService) -> None:
+    async def test_rules_are_a_versioned_document_with_mode_observe_by_default(self, service: RunningService) -> None:
         async with service.client() as client:
             shipped = await client.get(f"{BASE}/rules")
             assert (shipped.json()["version"], shipped.json()["rules"]["mode"]) == (0, "observe")
@@ -67,7 +67,7 @@ class TestRules:
         assert audit[0]["action"] == "quarantine-rules.replaced"
 
 
-async def test_the_shipped_mode_decides_everything_and_requests_nothing(service: RunningService) -> None:
+async def test_mode_observe_decides_in_dry_run_and_takes_no_node_out_of_service(service: RunningService) -> None:
     async with service.client() as client:
         before = (await client.get(BASE)).json()
         assert (before["evaluated_at"], before["nodes"], before["mode"]) == (None, [], "observe")
@@ -117,7 +117,7 @@ async def test_a_repeated_evaluation_decides_once(sqlite_service: RunningService
         await set_rules(client, mode="apply")
         await diagnose(client, "gpu-3")
         answers = [
-            await client.post(f"{BASE}/evaluations", json=observed(), headers={"Idempotency-Key": "look-1"})
+            await client.post(f"{BASE}/evaluations", json=observed(), headers={"Idempotency-Key": "evaluation-1"})
             for _ in range(2)
         ]
         assert answers[0].json() == answers[1].json()
@@ -197,7 +197,7 @@ class TestActions:
         assert (wrong.status_code, wrong.json()["errors"][0]["path"]) == (422, "action")
 
 
-async def test_a_diagnosed_leaf_explains_its_nodes(sqlite_service: RunningService) -> None:
+async def test_a_diagnosed_leaf_prevents_the_quarantine_of_its_nodes(sqlite_service: RunningService) -> None:
     async with sqlite_service.client() as client:
         await set_rules(client, mode="apply", confirm_s=0.0)
         leaf = {"scope": "leaf", "fault": "comm-slow", "node": None, "switch": "leaf-7", "isolate": False}
@@ -246,7 +246,7 @@ async def test_many_suspected_nodes_open_the_breaker_and_an_operator_resets_it(s
         ({"diagnoses": []}, "diagnoses"),
     ],
 )
-async def test_a_wrong_evaluation_names_its_field(
+async def test_an_invalid_evaluation_is_refused_by_field(
     sqlite_service: RunningService, changes: dict[str, Any], path: str
 ) -> None:
     async with sqlite_service.client() as client:
@@ -256,7 +256,7 @@ async def test_a_wrong_evaluation_names_its_field(
         assert (await client.get(BASE)).json()["evaluated_at"] is None
 
 
-async def test_the_state_outlives_the_service(start_service: StartService, sqlite_url: str) -> None:
+async def test_the_state_survives_a_restart_of_the_service(start_service: StartService, sqlite_url: str) -> None:
     async with start_service(sqlite_url) as service, service.client() as client:
         await set_rules(client, mode="apply")
         await diagnose(client, "gpu-3")

@@ -52,7 +52,7 @@ async def test_cases_are_listed_in_pages_and_audited(sqlite_service: RunningServ
 
 @pytest.mark.parametrize(
     "body",
-    [{}, case("mending"), case("draining", node="a b"), case("draining", actions=[{"at": AT, "action": "Kill -9"}])],
+    [{}, case("repairing"), case("draining", node="a b"), case("draining", actions=[{"at": AT, "action": "Kill -9"}])],
 )
 async def test_an_invalid_case_is_refused(sqlite_service: RunningService, body: dict[str, Any]) -> None:
     async with sqlite_service.client(Scope.OPERATE) as client:
@@ -64,7 +64,7 @@ async def test_metrics_have_the_open_cases_by_stage_and_the_closed_ones_by_outco
     sqlite_service: RunningService,
 ) -> None:
     drained = {"at": AT, "action": "drain", "detail": "n"}
-    probes = [{"at": AT, "action": "probe", "detail": f"{word}: 1.1x"} for word in ("failed", "passed")]
+    probes = [{"at": AT, "action": "probe", "detail": f"{result}: 1.1x"} for result in ("failed", "passed")]
     kept = {
         "a": case("draining", opened_at="2000-01-01T00:00:00Z"),
         "b": case("draining"),

@@ -41,7 +41,7 @@ async def test_a_new_target_only_observes(service: RunningService) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "sent_as", "status", "said"),
+    ("body", "sent_as", "status", "text_start"),
     [
         (b"{bad", "application/json", 422, "body: must be JSON; at character 2: "),
         (b"", "application/json", 422, "body: is required"),
@@ -52,17 +52,17 @@ async def test_a_new_target_only_observes(service: RunningService) -> None:
         (b'{"workload":"\xff"}', "application/json", 400, "body: cannot be read; allowed: JSON in UTF-8, "),
     ],
 )
-async def test_a_body_that_cannot_be_read_is_named(
-    service: RunningService, body: bytes, sent_as: str, status: int, said: str
+async def test_an_unreadable_body_is_reported(
+    service: RunningService, body: bytes, sent_as: str, status: int, text_start: str
 ) -> None:
     async with service.client(Scope.OPERATE) as operator:
         headers = {**CREATE, "Content-Type": sent_as}
         answer = await operator.put("/v1/targets/a", content=body, headers=headers)
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
-    assert answer.json()["detail"].startswith(said)
+    assert answer.json()["detail"].startswith(text_start)
 
 
-async def test_a_target_is_replaced_under_its_tag_and_keeps_its_history(service: RunningService) -> None:
+async def test_a_target_is_replaced_under_its_etag_and_keeps_its_history(service: RunningService) -> None:
     async with service.client(Scope.ADMIN) as client:
         first = await client.put("/v1/targets/a", json=SPEC, headers=CREATE)
         taken = await client.put("/v1/targets/a", json=SPEC, headers=CREATE)
@@ -103,7 +103,9 @@ async def test_a_target_is_replaced_under_its_tag_and_keeps_its_history(service:
         ({"application": SPEC["application"] | {"deployments": {"H100": "a", "L4": "a"}}}, "application"),
     ],
 )
-async def test_a_bad_target_names_its_field(sqlite_service: RunningService, change: dict[str, Any], path: str) -> None:
+async def test_an_invalid_target_is_refused_by_field(
+    sqlite_service: RunningService, change: dict[str, Any], path: str
+) -> None:
     async with sqlite_service.client() as client:
         answer = await client.put("/v1/targets/a", json=SPEC | change, headers=CREATE)
         missing = await client.get("/v1/targets/a")
@@ -115,7 +117,7 @@ async def test_a_bad_target_names_its_field(sqlite_service: RunningService, chan
 @pytest.mark.parametrize(
     ("application", "kind"), [(SPEC["application"], "ray_serve"), (GROUPS, "ray_cluster"), (RUN, "ray_train")]
 )
-async def test_a_target_is_of_the_kind_it_says(
+async def test_an_application_has_its_explicit_or_default_kind(
     sqlite_service: RunningService, application: dict[str, Any], kind: str
 ) -> None:
     async with sqlite_service.client() as client:
@@ -133,7 +135,7 @@ async def test_a_target_name_is_a_dns_label(sqlite_service: RunningService, name
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-async def test_reports_replace_each_other_and_only_news_is_audited(service: RunningService) -> None:
+async def test_reports_replace_each_other_and_only_changes_are_audited(service: RunningService) -> None:
     async with service.client() as client:
         await client.put("/v1/targets/a", json=SPEC, headers=CREATE)
         assert (await client.get("/v1/targets/a/status")).status_code == 404
@@ -147,7 +149,7 @@ async def test_reports_replace_each_other_and_only_news_is_audited(service: Runn
     assert [entry["action"] for entry in audit.json()["items"]].count("target.reported") == 2
 
 
-async def test_a_report_that_says_nothing_new_is_kept_without_fields_that_an_older_service_would_refuse(
+async def test_a_stored_report_omits_unset_fields_that_an_older_service_refuses(
     sqlite_service: RunningService,
 ) -> None:
     async with sqlite_service.client() as client:
@@ -158,16 +160,16 @@ async def test_a_report_that_says_nothing_new_is_kept_without_fields_that_an_old
         kept = json.loads((await tx.statuses.get("a")).body)
     assert kept.keys().isdisjoint({"settings", "expert_maps", "approval"})
     assert kept["memory"] == {"approvals_used": 2}
-    assert (found["settings"], found["memory"]["approved_maps"]) == ([], None), "whoever asks is told all"
+    assert (found["settings"], found["memory"]["approved_maps"]) == ([], None), "the response has all fields"
 
 
-async def test_a_report_on_no_target_is_refused(service: RunningService) -> None:
+async def test_a_report_on_a_missing_target_is_refused(service: RunningService) -> None:
     async with service.client() as client:
         answer = await client.put("/v1/targets/nobody/status", json=STATUS)
     assert answer.status_code == 404
 
 
-async def test_the_freeze_is_one_switch(service: RunningService) -> None:
+async def test_the_freeze_is_replaced_under_its_etag_and_audited(service: RunningService) -> None:
     async with service.client() as client:
         open_ = await client.get("/v1/freeze")
         frozen = await client.put(
@@ -181,7 +183,7 @@ async def test_the_freeze_is_one_switch(service: RunningService) -> None:
     assert audit.json()["items"][0]["action"] == "fleet.frozen"
 
 
-async def test_metrics_show_planned_and_applied_side_by_side(service: RunningService) -> None:
+async def test_metrics_have_planned_and_applied_replicas(service: RunningService) -> None:
     async with service.client() as client:
         await client.put("/v1/targets/a", json=SPEC | {"mode": "apply"}, headers=CREATE)
         await client.put("/v1/targets/a/status", json=STATUS)

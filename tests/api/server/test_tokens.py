@@ -1,4 +1,4 @@
-"""Who may do what: tokens, scopes, the first token, and doors that are open on purpose."""
+"""Access control: tokens, scopes, the first token, and disabled authentication."""
 
 import asyncio
 from pathlib import Path
@@ -25,7 +25,7 @@ async def first_token(running: RunningService) -> str:
     return running.shown_tokens[0]
 
 
-async def test_the_first_start_shows_an_admin_token_once(start_service: StartService, database_url: str) -> None:
+async def test_the_first_start_prints_an_admin_token_once(start_service: StartService, database_url: str) -> None:
     async with start_service(database_url) as running:
         token = await first_token(running)
         async with running.client(None, params=None) as client:
@@ -37,7 +37,7 @@ async def test_the_first_start_shows_an_admin_token_once(start_service: StartSer
         assert running.shown_tokens == []
 
 
-async def test_replicas_that_start_together_make_one_token(start_service: StartService, database_url: str) -> None:
+async def test_replicas_that_start_together_create_one_token(start_service: StartService, database_url: str) -> None:
     async with start_service(database_url) as one, start_service(database_url) as other, one.client() as client:
         async with asyncio.timeout(PATIENCE_S):
             while not (await client.get("/v1/tokens")).json()["items"]:
@@ -47,7 +47,7 @@ async def test_replicas_that_start_together_make_one_token(start_service: StartS
         assert len(one.shown_tokens) + len(other.shown_tokens) == 1
 
 
-async def test_a_bootstrap_file_is_the_first_token(
+async def test_a_bootstrap_file_provides_the_first_token(
     start_service: StartService, database_url: str, tmp_path: Path
 ) -> None:
     secret = "fw_abcdefghijkl_" + "A" * 43
@@ -64,7 +64,7 @@ async def test_a_bootstrap_file_is_the_first_token(
 
 
 @pytest.mark.parametrize("content", ["", "fw_short", "fw_ABCDEFGHIJKL_" + "A" * 43, "é"])
-async def test_a_bad_bootstrap_file_ends_the_start(
+async def test_an_invalid_bootstrap_file_stops_the_start(
     start_service: StartService, sqlite_url: str, tmp_path: Path, content: str
 ) -> None:
     file = tmp_path / "token"
@@ -78,7 +78,7 @@ async def test_a_bad_bootstrap_file_ends_the_start(
 @pytest.mark.parametrize(
     "header", ["", "Basic YTpi", "Bearer", "Bearer x", f"Bearer fw_{'a' * 12}_{'b' * 43}", "Bearer é"]
 )
-async def test_without_a_good_token_nothing_is_told(service: RunningService, header: str) -> None:
+async def test_a_request_without_a_valid_token_is_unauthorized(service: RunningService, header: str) -> None:
     async with service.client(None) as client:
         answer = await client.get("/v1/gpus", headers=[(b"Authorization", header.encode())] if header else [])
     assert answer.status_code == 401
@@ -87,27 +87,27 @@ async def test_without_a_good_token_nothing_is_told(service: RunningService, hea
 
 
 async def sends(app: FastAPI, path: str, *, token: str | None) -> tuple[int, int]:
-    """Status, and how often more of the body was asked for."""
+    """The status, and the number of body parts that the application received."""
     headers = [(b"content-type", b"application/json"), (b"host", b"localhost")]
     headers += [(b"authorization", f"Bearer {token}".encode())] if token is not None else []
     scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b""}
     scope |= {"headers": headers, "client": ("192.0.2.1", 1), "server": ("localhost", 80), "scheme": "http"}
-    asked, status = 0, 0
+    received_parts, status = 0, 0
 
     async def receive() -> Message:
-        nonlocal asked
-        asked += 1
-        return {"type": "http.request", "body": b"[" * 1000, "more_body": asked < 3}
+        nonlocal received_parts
+        received_parts += 1
+        return {"type": "http.request", "body": b"[" * 1000, "more_body": received_parts < 3}
 
     async def send(message: Message) -> None:
         nonlocal status
         status = message.get("status", status)
 
     await app({**scope, "http_version": "1.1", "root_path": "", "asgi": {"version": "3.0"}}, receive, send)
-    return status, asked
+    return status, received_parts
 
 
-async def test_a_body_is_read_only_of_who_may_send_it(sqlite_service: RunningService) -> None:
+async def test_a_body_is_read_only_after_authorization(sqlite_service: RunningService) -> None:
     paths = [path for path, methods in sqlite_service.app.openapi()["paths"].items() if "post" in methods]
     assert len(paths) > 10
     for path in paths:
@@ -131,7 +131,7 @@ ALLOWED = {
 
 
 @pytest.mark.parametrize("scope", list(Scope))
-async def test_a_scope_allows_what_it_says_and_no_more(sqlite_service: RunningService, scope: Scope) -> None:
+async def test_a_scope_allows_only_its_own_operations(sqlite_service: RunningService, scope: Scope) -> None:
     async with sqlite_service.client(scope) as client:
         for (method, path), scopes in ALLOWED.items():
             answer = await client.request(method, path, json={} if method != "GET" else None)
@@ -164,7 +164,7 @@ async def test_no_token_can_revoke_itself(service: RunningService) -> None:
         assert (await holder.get("/v1/tokens", headers=bearer)).status_code == 200
 
 
-async def test_a_token_ends_when_it_expires(service: RunningService) -> None:
+async def test_an_expired_token_is_refused(service: RunningService) -> None:
     async with service.client() as admin, service.client(None) as holder:
         made = await admin.post("/v1/tokens", json={"name": "ci", "scopes": ["read"], "expires_in_s": 60})
         bearer = {"Authorization": f"Bearer {made.json()['secret']}"}
@@ -174,7 +174,7 @@ async def test_a_token_ends_when_it_expires(service: RunningService) -> None:
         assert (await holder.get("/v1/gpus", headers=bearer)).status_code == 401
 
 
-async def test_a_secret_is_nowhere_in_the_database(service: RunningService, database_url: str) -> None:
+async def test_the_secret_of_a_token_is_not_stored(service: RunningService, database_url: str) -> None:
     async with service.client() as admin:
         made = await admin.post(
             "/v1/tokens", json={"name": "ci", "scopes": ["read"]}, headers={"Idempotency-Key": "once"}
@@ -195,7 +195,7 @@ async def test_a_secret_is_nowhere_in_the_database(service: RunningService, data
     assert secret.encode() not in record.secret_sha256
 
 
-async def test_open_doors_are_for_loopback_only(start_service: StartService, sqlite_url: str) -> None:
+async def test_disabled_authentication_is_for_loopback_only(start_service: StartService, sqlite_url: str) -> None:
     with pytest.raises(ValidationError, match="allowed only with a loopback host"):
         Settings(host="0.0.0.0", anonymous_read=True)
     async with start_service(sqlite_url, anonymous_read=True) as running, running.client(None) as client:
@@ -210,7 +210,7 @@ async def test_open_doors_are_for_loopback_only(start_service: StartService, sql
         assert (await client.put("/v1/freeze", json={}, headers=foreign)).status_code == 403
 
 
-async def test_a_caller_that_runs_away_is_slowed_down(start_service: StartService, sqlite_url: str) -> None:
+async def test_a_caller_above_its_rate_is_limited(start_service: StartService, sqlite_url: str) -> None:
     async with (
         start_service(sqlite_url, rate_limit_per_s=2.0, rate_limit_burst=3) as running,
         running.client(Scope.READ) as fast,
@@ -225,7 +225,7 @@ async def test_a_caller_that_runs_away_is_slowed_down(start_service: StartServic
         assert [(await fast.get("/v1/freeze")).status_code for _ in range(3)] == [200, 200, 429]
 
 
-async def test_guessing_tokens_is_slowed_down_too(start_service: StartService, sqlite_url: str) -> None:
+async def test_guesses_of_tokens_are_rate_limited(start_service: StartService, sqlite_url: str) -> None:
     async with start_service(sqlite_url, rate_limit_per_s=1.0, rate_limit_burst=5) as running:
         statuses = []
         for number in range(8):
