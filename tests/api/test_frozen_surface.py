@@ -1,4 +1,4 @@
-"""The surface that other programs rely on.  A name here never changes or disappears; new ones may join.
+"""The surface that other programs rely on.  A name here never changes or disappears; new ones may be added.
 
 Version 0.2.0 promises compatibility from here on: a failure of this test is a defect of the change, not of the test.
 """
@@ -120,19 +120,19 @@ class TestExitCodes:
         request.write_text((EXAMPLES / "chat.yaml").read_text() + "policy: {budget_usd_per_h: 1}\n")
         assert cli("plan", request).code == 1
 
-    def test_2_is_wrong_input(self, cli: Cli, tmp_path: Path) -> None:
+    def test_2_is_invalid_input(self, cli: Cli, tmp_path: Path) -> None:
         assert cli("plan", tmp_path / "missing.yaml").code == 2
         assert cli("plan", "--no-such-option").code == 2
 
 
 class TestJson:
-    def test_of_plan(self, cli: Cli) -> None:
+    def test_plan_keeps_its_json_keys(self, cli: Cli) -> None:
         plan = cli("plan", EXAMPLES / "chat.yaml", "--format", "json").json
         assert plan.keys() >= {"status", "cost_usd_per_h", "allocation", "solve_s"}
         assert plan["status"] == "optimal"
         assert all(each.keys() >= {"option", "count"} for each in plan["allocation"])
 
-    def test_of_place_without_a_subcommand(self, cli: Cli, tmp_path: Path) -> None:
+    def test_place_without_a_subcommand_keeps_its_json_keys(self, cli: Cli, tmp_path: Path) -> None:
         target = tmp_path / "placement.json"
         where = ("--slots", "40", "--gpus", "8", "--nodes", "2")
         assert cli("place", EXAMPLES / "expert-loads.json", *where, "-o", target).code == 0
@@ -141,15 +141,15 @@ class TestJson:
         assert "mean" in placement["imbalance"]
         assert "per_layer" in placement["bound"]
 
-    def test_of_power_simulate(self, cli: Cli) -> None:
+    def test_power_simulate_keeps_its_json_keys(self, cli: Cli) -> None:
         row = cli("power", "simulate", "--servers", "4", "--days", "0.02", "--format", "json").json
         assert row.keys() >= {"brakes", "peak_utilization", "seconds_over_budget", "slo", "run_s"}
 
-    def test_of_faults_replay(self, cli: Cli, tmp_path: Path) -> None:
+    def test_faults_replay_keeps_its_json_keys(self, cli: Cli, tmp_path: Path) -> None:
         (found,) = cli("faults", "replay", written(HANG, tmp_path / "hang"), "--format", "json").json
         assert found.keys() >= {"class", "scope", "node", "peer", "isolate", "detected_s"}
 
-    def test_of_faults_simulate(self, cli: Cli) -> None:
+    def test_faults_simulate_keeps_its_json_keys(self, cli: Cli) -> None:
         score = cli("faults", "simulate", "--ranks", "128", "--hours", "0.02", "--format", "json").json
         assert score.keys() >= {"recall", "false_isolations", "compute_s_per_window"}
 
