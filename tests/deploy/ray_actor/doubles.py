@@ -1,4 +1,4 @@
-"""A cluster without Ray: nodes that are said to be there, and actors that are plain objects of this process."""
+"""A double of a Ray cluster: nodes set by the test, and actors that are plain objects of this process."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,18 +21,18 @@ def node(name: str, **facts: Any) -> NodeFacts:
 
 @dataclass
 class ControllerDouble:
-    """A controller that says what it is told to."""
+    """A controller whose report the test sets."""
 
-    told: dict[str, Any]
+    settings: dict[str, Any]
     state: LoopState = LoopState.RUNNING
     standing: str = "leads"
     version: str = VERSION
     error: str | None = None
     silent: bool = False
-    heard: list[str] = field(default_factory=list)
+    commands: list[str] = field(default_factory=list)
 
     def status(self) -> dict[str, Any]:
-        """As the real one."""
+        """As the real controller."""
         report = ControllerReport(
             version=self.version,
             state=self.state,
@@ -41,41 +41,41 @@ class ControllerDouble:
             pid=1,
             node_id="a0",
             error=self.error,
-            settings=self.told,
+            settings=self.settings,
         )
         return report.model_dump(mode="json")
 
     def stop(self) -> None:
-        """As the real one: then it leads no more."""
-        self.heard.append("stop")
+        """Stop as the real controller does, without the lease."""
+        self.commands.append("stop")
         self.state, self.standing = LoopState.STOPPED, "unknown"
 
     def resume(self) -> None:
-        """As the real one."""
-        self.heard.append("resume")
+        """As the real controller."""
+        self.commands.append("resume")
         self.state, self.standing = LoopState.RUNNING, "leads"
 
 
 @dataclass
 class ClusterDouble(RayCluster):
-    """A cluster without Ray.  `made` is how the next controllers turn out."""
+    """A cluster without Ray.  `made` sets the fields of the next controllers."""
 
     namespace: str = "fleetwright"
-    there: tuple[NodeFacts, ...] = ()
+    alive: tuple[NodeFacts, ...] = ()
     actors: dict[str, Any] = field(default_factory=dict)
     placed: dict[str, str | None] = field(default_factory=dict)
     made: list[dict[str, Any]] = field(default_factory=list)
-    answers: dict[str, dict[str, Any]] = field(default_factory=dict)  # of watchers, by node
+    answers: dict[str, dict[str, Any]] = field(default_factory=dict)  # of node actors, by node
     killed: list[str] = field(default_factory=list)
-    told: dict[str, Any] = field(default_factory=dict)
+    received: dict[str, Any] = field(default_factory=dict)
     immortal: bool = False
 
     def nodes(self) -> tuple[NodeFacts, ...]:
-        """Those that were said to be there."""
-        return self.there
+        """The nodes that the test set."""
+        return self.alive
 
     def names(self) -> frozenset[str]:
-        """Of all actors."""
+        """The names of all actors."""
         return frozenset(self.actors)
 
     def create(
@@ -95,36 +95,36 @@ class ClusterDouble(RayCluster):
         assert actor_class is ControllerActor
         _name, _generation, settings = args
         self._place(name, ControllerDouble(settings, **(self.made.pop(0) if self.made else {})), node_id)
-        self.told[name] = options.get("runtime_env")
+        self.received[name] = options.get("runtime_env")
 
     def call(self, name: str, method: str, *, timeout_s: float) -> Any:
-        """Of a controller."""
+        """Call a method of a controller."""
         actor = self._actor(name)
         if actor.silent:
             raise UnreachableError(f"actor {name} does not answer within {timeout_s:g} s")
         return getattr(actor, method)()
 
     def call_all(self, method: str, args: Mapping[str, Any], *, timeout_s: float) -> dict[str, Any]:
-        """Of watchers."""
+        """Call a method of all node actors."""
         assert (method, timeout_s > 0) == ("tend", True)
-        self.told |= args
+        self.received |= args
         nodes = {name: self.placed[name] for name in args if name in self.actors}
         return {name: self.answers[at] for name, at in nodes.items() if at in self.answers}
 
     def kill(self, name: str) -> None:
-        """None of that name is as good."""
+        """End an actor; a missing one is no error."""
         self.killed.append(name)
         if not self.immortal:
             self.actors.pop(name, None)
 
     def host(self, name: str) -> ControllerDouble:
-        """A controller's double."""
+        """The double of a controller."""
         found = self.actors[name]
         assert isinstance(found, ControllerDouble)
         return found
 
     def running(self, name: str, settings: ControllerActorSettings | None = None, **made: Any) -> ControllerDouble:
-        """A controller that was there before."""
+        """Add a controller that already runs."""
         double = ControllerDouble((settings or ControllerActorSettings()).model_dump(mode="json"), **made)
         self._place(name, double, None)
         return double

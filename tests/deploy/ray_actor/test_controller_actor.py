@@ -1,4 +1,4 @@
-"""The actor around a controller, as an object of this process: what it says of itself, and when it ends itself."""
+"""The controller actor as an object of this process: its report, and when it ends itself."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ Make = Callable[..., ControllerActor]
 
 @pytest.fixture
 def kills(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Signals that were sent, and went nowhere."""
+    """Records the signals instead of sending them."""
     sent: list[tuple[int, int]] = []
     monkeypatch.setattr("deploy.ray_actor.controller_actor.os.kill", lambda pid, number: sent.append((pid, number)))
     return sent
@@ -34,17 +34,17 @@ def kills(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 @pytest.fixture
 def make(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Make]:
-    """Hosts on node a whose token is not there, so that nobody is called; all are stopped at the end."""
+    """Controller actors on node a without a token file, so they call no service; all are stopped at the end."""
     monkeypatch.setattr(
         "deploy.ray_actor.controller_actor.own_placement", lambda: Placement("a0", "fleetwright", restarted=True)
     )
     monkeypatch.setattr(
         "deploy.ray_actor.controller_actor.configure_logs", lambda **_level: None
-    )  # the whole process's
+    )  # logging is global to the process
     made: list[ControllerActor] = []
 
     def host(*nodes: NodeFacts) -> ControllerActor:
-        cluster = ClusterDouble(there=nodes)
+        cluster = ClusterDouble(alive=nodes)
         monkeypatch.setattr("deploy.ray_actor.controller_actor.RayCluster", lambda _namespace: cluster)
         settings = ControllerActorSettings(token_file=tmp_path / "missing")
         made.append(ControllerActor("controller", 3, settings.model_dump(mode="json")))
@@ -55,34 +55,34 @@ def make(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Make]:
         each.stop()
 
 
-def said(host: ControllerActor) -> ControllerReport:
+def report_of(host: ControllerActor) -> ControllerReport:
     return ControllerReport.model_validate(host.status())
 
 
-def test_it_begins_by_itself_and_says_what_it_is(make: Make, tmp_path: Path) -> None:
+def test_the_actor_starts_its_controller_and_reports_its_state(make: Make, tmp_path: Path) -> None:
     host = make(node("a"))
-    report = wait_for(lambda: said(host), lambda report: report.state is LoopState.FAILED, what="failure")
+    report = wait_for(lambda: report_of(host), lambda report: report.state is LoopState.FAILED, what="failure")
     assert (report.version, report.pid, report.node_id, report.restarted) == (VERSION, os.getpid(), "a0", True)
     assert report.error == f"token file {tmp_path / 'missing'}: No such file or directory"
     assert (report.state, report.standing, report.rounds) == (LoopState.FAILED, "unknown", 0)
-    wait_for(lambda: said(host).watchers, what="word of the watcher")
+    wait_for(lambda: report_of(host).watchers, what="report of the node actor")
 
 
-def test_it_stops_and_goes_on_as_often_as_it_is_told(make: Make) -> None:
+def test_stop_and_resume_can_be_repeated(make: Make) -> None:
     host = make(node("a"))
     for _ in range(2):
         assert ControllerReport.model_validate(host.stop()).state is LoopState.STOPPED
         assert ControllerReport.model_validate(host.stop()).state is LoopState.STOPPED
         host.resume()
         host.resume()
-        wait_for(lambda: said(host).error, what="the next try")
+        wait_for(lambda: report_of(host).error, what="the next try")
 
 
-def test_on_a_node_that_drains_it_ends_its_loop_and_then_itself(kills: list[tuple[int, int]], make: Make) -> None:
+def test_the_actor_stops_its_loop_and_ends_on_a_draining_node(kills: list[tuple[int, int]], make: Make) -> None:
     host = make(node("a", draining=True), node("b"))
     wait_for(lambda: kills, what="end")
     assert set(kills) == {(os.getpid(), signal.SIGKILL)}
-    assert said(host).state is LoopState.STOPPED
+    assert report_of(host).state is LoopState.STOPPED
 
 
 pytestmark = pytest.mark.anyio
@@ -97,7 +97,7 @@ def client_of(service: RunningService, scope: Scope | None) -> Callable[[Control
 
 
 def leads_on(work: ControllerWork) -> bool:
-    """It leads, says since when, and has gone round more than once."""
+    """The controller leads, has the start time of its lease, and has reconciled more than once."""
     leadership, rounds = work.leadership, work.counts.rounds > 1 and work.counts.last_round_s is not None
     return leadership is not None and leadership.role is LeaseRole.LEADER and leadership.since is not None and rounds
 
@@ -108,40 +108,40 @@ async def until(wanted: Callable[[], object]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_it_leads_while_it_runs_and_gives_the_lease_back(sqlite_service: RunningService) -> None:
-    controlling = ControllerWork(ControllerActorSettings(period_s=0.1), client=client_of(sqlite_service, Scope.ADMIN))
-    begun = asyncio.Event()
-    running = asyncio.create_task(controlling.run(begun.set))
-    await until(lambda: leads_on(controlling) or running.done())
-    assert begun.is_set()
-    assert not running.done()
+async def test_the_controller_leads_while_it_runs_and_releases_the_lease(sqlite_service: RunningService) -> None:
+    work = ControllerWork(ControllerActorSettings(period_s=0.1), client=client_of(sqlite_service, Scope.ADMIN))
+    started = asyncio.Event()
+    task = asyncio.create_task(work.run(started.set))
+    await until(lambda: leads_on(work) or task.done())
+    assert started.is_set()
+    assert not task.done()
 
-    running.cancel()
-    await asyncio.wait([running])
+    task.cancel()
+    await asyncio.wait([task])
 
-    assert running.cancelled()
-    assert controlling.leadership is None
+    assert task.cancelled()
+    assert work.leadership is None
     async with client_of(sqlite_service, Scope.ADMIN)(ControllerActorSettings()) as api:
         assert (await api.get_lease("controller")).document.holder is None
 
 
-async def test_a_token_that_is_not_taken_is_told_before_it_begins(sqlite_service: RunningService) -> None:
-    controlling = ControllerWork(ControllerActorSettings(), client=client_of(sqlite_service, None))
+async def test_an_unauthorized_token_is_reported_before_the_start(sqlite_service: RunningService) -> None:
+    work = ControllerWork(ControllerActorSettings(), client=client_of(sqlite_service, None))
     with pytest.raises(UnauthorizedError):
-        await controlling.run(lambda: pytest.fail("it began"))
+        await work.run(lambda: pytest.fail("the work started"))
 
 
-async def test_a_token_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+async def test_a_missing_token_file_is_reported(tmp_path: Path) -> None:
     missing = tmp_path / "token"
     with pytest.raises(ClientSettingsError, match=f"token file {missing}: No such file or directory"):
-        await ControllerWork(ControllerActorSettings(token_file=missing)).run(lambda: pytest.fail("it began"))
+        await ControllerWork(ControllerActorSettings(token_file=missing)).run(lambda: pytest.fail("the work started"))
 
 
 async def test_metrics_are_served_once_the_port_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In an upgrade it is the old one's at first."""
+    """In an upgrade the old controller still has the port."""
     monkeypatch.setattr("deploy.ray_actor.controller_actor.BIND_RETRY_S", 0.01)
     with socket.socket() as taken:
-        (port,) = free_ports(1)  # none that a connection of somebody else may have in between
+        (port,) = free_ports(1)  # a port outside the range of client connections
         taken.bind((LOOPBACK, port))
         taken.listen()
         serving = ControllerWork(ControllerActorSettings(metrics_port=port))._served_metrics()

@@ -1,4 +1,4 @@
-"""Start, stop, upgrade, list, against doubles of the cluster and of its controllers."""
+"""Start, stop, upgrade and list, with doubles of the cluster and its controllers."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ SETTINGS = ControllerActorSettings(url="http://api:8400")
 
 
 class Time:
-    """Goes by when somebody sleeps, or waits for what does not answer."""
+    """A clock that advances with each sleep."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -33,32 +33,34 @@ class Time:
 
 @pytest.fixture
 def cluster() -> ClusterDouble:
-    return ClusterDouble(there=(node("b"), node("a", is_head=True)))
+    return ClusterDouble(alive=(node("b"), node("a", is_head=True)))
 
 
 @pytest.fixture
-def conductor(cluster: ClusterDouble) -> Lifecycle:
+def lifecycle(cluster: ClusterDouble) -> Lifecycle:
     time = Time()
     return Lifecycle(cluster, patience=Patience(up_s=3.0, steady_s=lambda: time.now_s, sleep=time.sleep))
 
 
-def test_a_start_makes_the_first_generation_on_the_head(conductor: Lifecycle, cluster: ClusterDouble) -> None:
-    outcome = conductor.start(NAME, SETTINGS, runtime_env={"pip": ["x"]})
+def test_start_creates_the_first_generation_on_the_head_node(lifecycle: Lifecycle, cluster: ClusterDouble) -> None:
+    outcome = lifecycle.start(NAME, SETTINGS, runtime_env={"pip": ["x"]})
     assert (outcome.name, outcome.changed, outcome.report.standing) == (G1, True, "leads")
     assert cluster.placed[str(G1)] == "a0"
-    assert cluster.told[str(G1)] == {"pip": ["x"]}
-    assert ControllerActorSettings.model_validate(cluster.host(str(G1)).told) == SETTINGS
+    assert cluster.received[str(G1)] == {"pip": ["x"]}
+    assert ControllerActorSettings.model_validate(cluster.host(str(G1)).settings) == SETTINGS
 
 
-def test_on_a_cluster_whose_head_drains_it_goes_where_ray_puts_it(conductor: Lifecycle, cluster: ClusterDouble) -> None:
-    cluster.there = (node("a", is_head=True, draining=True), node("b"))
-    conductor.start(NAME, SETTINGS)
+def test_start_without_a_usable_head_node_leaves_the_placement_to_ray(
+    lifecycle: Lifecycle, cluster: ClusterDouble
+) -> None:
+    cluster.alive = (node("a", is_head=True, draining=True), node("b"))
+    lifecycle.start(NAME, SETTINGS)
     assert cluster.placed[str(G1)] is None
 
 
-def test_the_same_start_again_changes_nothing(conductor: Lifecycle, cluster: ClusterDouble) -> None:
-    conductor.start(NAME, SETTINGS)
-    again = conductor.start(NAME, SETTINGS)
+def test_a_repeated_start_changes_nothing(lifecycle: Lifecycle, cluster: ClusterDouble) -> None:
+    lifecycle.start(NAME, SETTINGS)
+    again = lifecycle.start(NAME, SETTINGS)
     assert (again.name, again.changed) == (G1, False)
     assert list(cluster.actors) == [str(G1)]
 
@@ -75,21 +77,21 @@ def test_the_same_start_again_changes_nothing(conductor: Lifecycle, cluster: Clu
         ({"state": LoopState.STOPPED}, SETTINGS, r"is stopped: remove it with `controller stop`"),
     ],
 )
-def test_one_that_is_there_and_is_another_is_refused(
-    conductor: Lifecycle, cluster: ClusterDouble, made: dict[str, Any], settings: ControllerActorSettings, reason: str
+def test_start_is_refused_if_a_different_controller_runs(
+    lifecycle: Lifecycle, cluster: ClusterDouble, made: dict[str, Any], settings: ControllerActorSettings, reason: str
 ) -> None:
     cluster.running(str(G1), SETTINGS, **made)
     with pytest.raises(ControllerExistsError, match=reason):
-        conductor.start(NAME, settings)
+        lifecycle.start(NAME, settings)
     assert cluster.killed == []
 
 
-def test_two_starts_at_the_same_time_make_one(cluster: ClusterDouble) -> None:
+def test_two_concurrent_starts_create_one_controller(cluster: ClusterDouble) -> None:
     class Raced(ClusterDouble):
         def names(self) -> frozenset[str]:
-            return frozenset()  # both looked before either made it
+            return frozenset()  # both listed the actors before either created one
 
-    raced = Raced(there=cluster.there)
+    raced = Raced(alive=cluster.alive)
     raced.running(str(G1), SETTINGS)
     assert not Lifecycle(raced).start(NAME, SETTINGS).changed
 
@@ -102,50 +104,50 @@ def test_two_starts_at_the_same_time_make_one(cluster: ClusterDouble) -> None:
         ({"standing": "unknown"}, "is not up after 3 s: it is running, its role is unknown"),
     ],
 )
-def test_one_that_does_not_come_up_is_taken_away(
-    conductor: Lifecycle, cluster: ClusterDouble, made: dict[str, Any], reason: str
+def test_a_controller_that_does_not_start_is_removed(
+    lifecycle: Lifecycle, cluster: ClusterDouble, made: dict[str, Any], reason: str
 ) -> None:
     cluster.made = [made]
     with pytest.raises(StartFailedError, match=reason):
-        conductor.start(NAME, SETTINGS)
+        lifecycle.start(NAME, SETTINGS)
     assert cluster.actors == {}
 
 
-def test_an_upgrade_hands_over_and_keeps_what_was_not_changed(conductor: Lifecycle, cluster: ClusterDouble) -> None:
+def test_an_upgrade_hands_over_and_keeps_unchanged_settings(lifecycle: Lifecycle, cluster: ClusterDouble) -> None:
     old = cluster.running(str(G1), SETTINGS, version="0.0.9")
     cluster.actors["controller.g1.watch.0.a0"] = None
-    outcome = conductor.upgrade(NAME, {"period_s": 2.0})
+    outcome = lifecycle.upgrade(NAME, {"period_s": 2.0})
     assert outcome.name == G2
     assert ControllerActorSettings.model_validate(outcome.report.settings) == SETTINGS.model_copy(
         update={"period_s": 2.0}
     )
-    assert old.heard == ["stop"]
+    assert old.commands == ["stop"]
     assert list(cluster.actors) == [str(G2)]
 
 
-def test_an_upgrade_of_one_that_hangs_ends_it(cluster: ClusterDouble) -> None:
+def test_an_upgrade_ends_an_unresponsive_controller(cluster: ClusterDouble) -> None:
     class HangsLater(ClusterDouble):
         def call(self, name: str, method: str, *, timeout_s: float) -> Any:
             if (name, method) == (str(G1), "stop"):
                 self.host(name).silent = True
             return super().call(name, method, timeout_s=timeout_s)
 
-    hanging = HangsLater(there=cluster.there)
+    hanging = HangsLater(alive=cluster.alive)
     hanging.running(str(G1), SETTINGS)
     assert Lifecycle(hanging).upgrade(NAME, {}).name == G2
     assert list(hanging.actors) == [str(G2)]
 
 
-def test_a_new_one_that_does_not_come_up_leaves_the_old_one_alone(conductor: Lifecycle, cluster: ClusterDouble) -> None:
+def test_a_failed_start_in_an_upgrade_keeps_the_old_controller(lifecycle: Lifecycle, cluster: ClusterDouble) -> None:
     old = cluster.running(str(G1), SETTINGS)
     cluster.made = [{"state": LoopState.FAILED, "error": "no answer"}]
     with pytest.raises(StartFailedError, match=r"controller\.g2 does not start: no answer"):
-        conductor.upgrade(NAME, {})
-    assert (old.heard, list(cluster.actors)) == ([], [str(G1)])
+        lifecycle.upgrade(NAME, {})
+    assert (old.commands, list(cluster.actors)) == ([], [str(G1)])
 
 
 class NeverLeads(ClusterDouble):
-    """The new one is up while the old one leads, and loses the API when it should lead."""
+    """The new controller starts while the old one leads, and loses the API when it should lead."""
 
     def call(self, name: str, method: str, *, timeout_s: float) -> Any:
         if (name, method) == (str(G1), "stop"):
@@ -153,65 +155,65 @@ class NeverLeads(ClusterDouble):
         return super().call(name, method, timeout_s=timeout_s)
 
 
-def test_a_new_one_that_does_not_lead_gives_way_to_the_old_one(cluster: ClusterDouble) -> None:
-    broken, time = NeverLeads(there=cluster.there, made=[{"standing": "follows"}]), Time()
+def test_an_upgrade_is_undone_if_the_new_controller_does_not_lead(cluster: ClusterDouble) -> None:
+    broken, time = NeverLeads(alive=cluster.alive, made=[{"standing": "follows"}]), Time()
     old = broken.running(str(G1), SETTINGS)
-    conductor = Lifecycle(broken, patience=Patience(up_s=3.0, steady_s=lambda: time.now_s, sleep=time.sleep))
+    lifecycle = Lifecycle(broken, patience=Patience(up_s=3.0, steady_s=lambda: time.now_s, sleep=time.sleep))
     with pytest.raises(StartFailedError, match=r"g2 does not lead after 3 s \(unknown\); controller\.g1 continues"):
-        conductor.upgrade(NAME, {})
-    assert (old.heard, old.standing, list(broken.actors)) == (["stop", "resume"], "leads", [str(G1)])
+        lifecycle.upgrade(NAME, {})
+    assert (old.commands, old.standing, list(broken.actors)) == (["stop", "resume"], "leads", [str(G1)])
 
 
-def test_where_another_leads_an_upgrade_need_not(conductor: Lifecycle, cluster: ClusterDouble) -> None:
+def test_the_upgrade_of_a_follower_does_not_require_the_lease(lifecycle: Lifecycle, cluster: ClusterDouble) -> None:
     cluster.running(str(G1), SETTINGS, standing="follows")
     cluster.made = [{"standing": "follows"}]
-    assert conductor.upgrade(NAME, {}).report.standing == "follows"
+    assert lifecycle.upgrade(NAME, {}).report.standing == "follows"
 
 
-def test_an_upgrade_needs_something_to_upgrade(conductor: Lifecycle) -> None:
+def test_an_upgrade_without_a_controller_is_refused(lifecycle: Lifecycle) -> None:
     with pytest.raises(ControllerNotFoundError, match="no controller controller; start it first"):
-        conductor.upgrade(NAME, {})
+        lifecycle.upgrade(NAME, {})
 
 
-def test_what_an_upgrade_that_was_broken_off_left_goes_with_the_next(
-    conductor: Lifecycle, cluster: ClusterDouble
-) -> None:
+def test_an_upgrade_removes_the_remains_of_an_interrupted_one(lifecycle: Lifecycle, cluster: ClusterDouble) -> None:
     cluster.running(str(G1), SETTINGS, state=LoopState.STOPPED)
     cluster.running(str(G2), SETTINGS)
-    assert conductor.upgrade(NAME, {}).name == ControllerName(NAME, 3)
+    assert lifecycle.upgrade(NAME, {}).name == ControllerName(NAME, 3)
     assert list(cluster.actors) == ["controller.g3"]
 
 
-def test_a_stop_ends_all_of_a_name_well_and_its_watchers(conductor: Lifecycle, cluster: ClusterDouble) -> None:
+def test_stop_ends_all_generations_of_a_name_and_their_node_actors(
+    lifecycle: Lifecycle, cluster: ClusterDouble
+) -> None:
     doubles = [cluster.running(str(host), SETTINGS) for host in (G1, G2)]
     doubles[0].silent = True
     others = {"canary.g1": None, "canary.g1.watch.0.a0": None, "SERVE_CONTROLLER_ACTOR": None}
     cluster.actors |= others | {"controller.g2.watch.0.a0": None}
-    assert conductor.stop(NAME) == [G1, G2]
-    assert doubles[1].heard == ["stop"]
+    assert lifecycle.stop(NAME) == [G1, G2]
+    assert doubles[1].commands == ["stop"]
     assert cluster.actors == others
-    assert conductor.stop(NAME) == []
+    assert lifecycle.stop(NAME) == []
 
 
-def test_a_stop_says_what_does_not_end(conductor: Lifecycle, cluster: ClusterDouble) -> None:
+def test_stop_reports_actors_that_do_not_end(lifecycle: Lifecycle, cluster: ClusterDouble) -> None:
     cluster.running(str(G1), SETTINGS)
     cluster.immortal = True
     with pytest.raises(Exception, match="ended, and still there after 3 s: controller"):
-        conductor.stop(NAME)
+        lifecycle.stop(NAME)
 
 
-def test_a_list_says_what_each_says_of_itself_or_that_it_says_nothing(
-    conductor: Lifecycle, cluster: ClusterDouble
+def test_listing_shows_the_report_of_each_controller_or_that_it_is_missing(
+    lifecycle: Lifecycle, cluster: ClusterDouble
 ) -> None:
-    cluster.running("a-b.g7", SETTINGS, error="it was so")
+    cluster.running("a-b.g7", SETTINGS, error="an earlier error")
     cluster.running(str(G1), SETTINGS).silent = True
-    first, second = conductor.listing()
-    assert (str(first.name), first.node_name, first.message) == ("a-b.g7", "a", "it was so")
+    first, second = lifecycle.listing()
+    assert (str(first.name), first.node_name, first.message) == ("a-b.g7", "a", "an earlier error")
     assert (second.name, second.report) == (G1, None)
     assert "does not answer" in (second.message or "")
 
 
-def test_what_another_version_was_told_more_is_left_out() -> None:
+def test_unknown_settings_of_another_version_are_omitted() -> None:
     before = ControllerActorSettings(watch=NodeActorSettings(hz=2.0)).model_dump(mode="json") | {"colour": "red"}
     before["watch"]["taste"] = "sweet"
     assert settings_of(before, {"watch": {"gpus": "simulated"}}).watch == NodeActorSettings(
@@ -228,5 +230,7 @@ def test_what_another_version_was_told_more_is_left_out() -> None:
         ({"url": "a"}, {"period_s": 1.0}, {"url": "a", "period_s": 1.0}),
     ],
 )
-def test_changes_go_field_by_field(before: dict[str, Any], changes: dict[str, Any], after: dict[str, Any]) -> None:
+def test_settings_changes_are_merged_field_by_field(
+    before: dict[str, Any], changes: dict[str, Any], after: dict[str, Any]
+) -> None:
     assert merged(before, changes) == after

@@ -1,4 +1,4 @@
-"""Work in a thread of its own: it begins again after whatever ended it, and ends well when told to."""
+"""Work in its own thread: it restarts after any failure, and ends cleanly on stop."""
 
 import asyncio
 import threading
@@ -18,87 +18,87 @@ def run() -> Iterator[Run]:
     """Loops that are all stopped at the end."""
     loops: list[LoopThread] = []
 
-    def begun(work: Work) -> LoopThread:
+    def started(work: Work) -> LoopThread:
         loop = LoopThread(work, again_s=0.01)
         loops.append(loop)
         loop.start()
         return loop
 
-    yield begun
+    yield started
     for loop in loops:
         assert loop.stop(timeout_s=PATIENCE_S)
 
 
 class Endless:
-    """Work that ends when it is cancelled, and counts its lives."""
+    """Work that ends when it is cancelled, and counts its starts and ends."""
 
     def __init__(self) -> None:
-        self.begun = self.ended = 0
+        self.started = self.ended = 0
 
-    async def __call__(self, begun: Callable[[], None]) -> None:
-        self.begun += 1
-        begun()
+    async def __call__(self, started: Callable[[], None]) -> None:
+        self.started += 1
+        started()
         try:
             await asyncio.Event().wait()
         finally:
-            await asyncio.sleep(0)  # what ends well may take its time
+            await asyncio.sleep(0)  # a clean end may take time
             self.ended += 1
 
 
-def test_it_runs_until_it_is_stopped_and_ends_well(run: Run) -> None:
+def test_the_loop_runs_until_it_is_stopped_and_ends_cleanly(run: Run) -> None:
     work = Endless()
     loop = run(work)
     wait_for(lambda: loop.state, lambda state: state is LoopState.RUNNING, what="running work")
     loop.start()
     assert loop.stop(timeout_s=PATIENCE_S)
-    assert (loop.state, work.begun, work.ended) == (LoopState.STOPPED, 1, 1)
+    assert (loop.state, work.started, work.ended) == (LoopState.STOPPED, 1, 1)
     assert loop.stop(timeout_s=PATIENCE_S)
 
 
-def test_it_goes_on_after_a_stop(run: Run) -> None:
+def test_the_loop_can_be_started_again_after_a_stop(run: Run) -> None:
     work = Endless()
     loop = run(work)
-    for life in range(1, 4):
-        wait_for(lambda: work.begun, lambda begun, life=life: begun == life, what="beginning")  # type: ignore[misc]
+    for number in range(1, 4):
+        wait_for(lambda: work.started, lambda started, n=number: started == n, what="start")  # type: ignore[misc]
         assert loop.stop(timeout_s=PATIENCE_S)
         loop.start()
 
 
-def test_a_stop_right_after_the_start_is_a_stop(run: Run) -> None:
+def test_a_stop_immediately_after_the_start_takes_effect(run: Run) -> None:
     work = Endless()
     loop = run(work)
     assert loop.stop(timeout_s=PATIENCE_S)
     assert loop.state is LoopState.STOPPED
-    assert work.begun == work.ended
+    assert work.started == work.ended
 
 
 class Slow:
-    """Work that takes until it is released to end well, and counts who is at it."""
+    """Work whose end waits for its release, and that counts concurrent runs."""
 
     def __init__(self, *, fails: bool = False) -> None:
         self.released = threading.Event()
-        self.begun = self.ended = self.at_work = self.most_at_work = 0
+        self.started = self.ended = self.active = self.most_active = 0
         self._fails = fails
 
-    async def __call__(self, begun: Callable[[], None]) -> None:
-        self.begun += 1
-        self.at_work += 1
-        self.most_at_work = max(self.most_at_work, self.at_work)
-        begun()
+    async def __call__(self, started: Callable[[], None]) -> None:
+        self.started += 1
+        self.active += 1
+        self.most_active = max(self.most_active, self.active)
+        started()
         try:
             await asyncio.Event().wait()
         finally:
             while not self.released.is_set():
                 await asyncio.sleep(0)
-            self.at_work -= 1
+            self.active -= 1
             self.ended += 1
             if self._fails:
-                raise OSError("the lease could not be given back")
+                raise OSError("the lease could not be released")
 
 
 @pytest.fixture
 def stopping(run: Run) -> Iterator[tuple[LoopThread, Slow]]:
-    """A loop that was told to stop and has yet to end."""
+    """A loop that has received a stop and has not ended yet."""
     work = Slow()
     loop = run(work)
     wait_for(lambda: loop.state, lambda state: state is LoopState.RUNNING, what="running work")
@@ -107,17 +107,17 @@ def stopping(run: Run) -> Iterator[tuple[LoopThread, Slow]]:
     work.released.set()
 
 
-def test_a_start_before_the_end_of_what_was_stopped_begins_anew_after_it(stopping: tuple[LoopThread, Slow]) -> None:
+def test_a_start_during_a_stop_restarts_the_work_after_its_end(stopping: tuple[LoopThread, Slow]) -> None:
     loop, work = stopping
     loop.start()
     loop.start()
-    assert (loop.state, work.begun, work.ended) == (LoopState.STARTING, 1, 0)
+    assert (loop.state, work.started, work.ended) == (LoopState.STARTING, 1, 0)
     work.released.set()
     wait_for(lambda: loop.state, lambda state: state is LoopState.RUNNING, what="running work")
-    assert (work.begun, work.ended, work.most_at_work) == (2, 1, 1)
+    assert (work.started, work.ended, work.most_active) == (2, 1, 1)
 
 
-def test_stopped_once_more_before_its_end_it_ends_undisturbed_and_stays_so(stopping: tuple[LoopThread, Slow]) -> None:
+def test_repeated_stops_before_the_end_let_the_work_end_once(stopping: tuple[LoopThread, Slow]) -> None:
     loop, work = stopping
     assert not loop.stop(timeout_s=0.0)
     loop.start()
@@ -125,39 +125,39 @@ def test_stopped_once_more_before_its_end_it_ends_undisturbed_and_stays_so(stopp
     assert work.ended == 0
     work.released.set()
     assert loop.stop(timeout_s=PATIENCE_S)
-    assert (loop.state, work.begun, work.ended) == (LoopState.STOPPED, 1, 1)
+    assert (loop.state, work.started, work.ended) == (LoopState.STOPPED, 1, 1)
 
 
-def test_work_that_fails_as_it_ends_is_not_begun_again(run: Run) -> None:
+def test_work_that_fails_during_a_stop_is_not_restarted(run: Run) -> None:
     work = Slow(fails=True)
     work.released.set()
     loop = run(work)
     wait_for(lambda: loop.state, lambda state: state is LoopState.RUNNING, what="running work")
     assert loop.stop(timeout_s=PATIENCE_S)
-    assert (loop.state, work.begun, work.ended) == (LoopState.STOPPED, 1, 1)
+    assert (loop.state, work.started, work.ended) == (LoopState.STOPPED, 1, 1)
 
 
-def test_one_that_was_never_started_is_stopped() -> None:
+def test_a_loop_that_was_never_started_is_stopped() -> None:
     loop = LoopThread(Endless())
     assert loop.stop()
     assert loop.state is LoopState.STOPPED
 
 
-def test_what_fails_is_told_and_begun_again() -> None:
+def test_failing_work_is_reported_and_restarted() -> None:
     failures = iter(["no answer from the service\nat all", "again"])
-    told: list[tuple[LoopState, str | None]] = []
+    states: list[tuple[LoopState, str | None]] = []
     endless = Endless()
 
-    async def work(begun: Callable[[], None]) -> None:
-        told.append((loop.state, loop.error))
+    async def work(started: Callable[[], None]) -> None:
+        states.append((loop.state, loop.error))
         if (reason := next(failures, None)) is not None:
             raise ExceptionGroup("unhandled errors", [OSError(reason)])
-        await endless(begun)
+        await endless(started)
 
     loop = LoopThread(work, again_s=0.01)
     loop.start()
     wait_for(lambda: loop.state, lambda state: state is LoopState.RUNNING, what="running work")
-    assert told == [
+    assert states == [
         (LoopState.STARTING, None),
         (LoopState.FAILED, "no answer from the service"),
         (LoopState.FAILED, "again"),

@@ -1,4 +1,4 @@
-"""Which processes are Ray's workers with work, and what the kernel says of them."""
+"""Discovery of the Ray workers with work, and their process state from the kernel."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ Put = Callable[..., None]
 
 @pytest.fixture
 def put(tmp_path: Path) -> Put:
-    """Write a process, or what has become of it."""
+    """Write a process into the fake /proc, or update it."""
 
     def written(pid: int, title: str, *, state: str = "S", parent: int = RAYLET) -> None:
         folder = tmp_path / str(pid)
@@ -44,7 +44,7 @@ def workers(proc: Path, *, node: int = 0, slots: int = 8, clock: Clock | None = 
     return RayWorkers(node=node, slots=slots, raylet_pid=RAYLET, proc=proc, steady_s=clock or Clock())
 
 
-def test_workers_are_the_raylets_children_that_have_work(put: Put, tmp_path: Path) -> None:
+def test_workers_are_the_children_of_the_raylet_with_work(put: Put, tmp_path: Path) -> None:
     put(11, "ray::ServeReplica:chat:on-h100.handle_request")
     put(12, "ray::RayTrainWorker")
     put(13, "ray::train(1)")
@@ -55,7 +55,7 @@ def test_workers_are_the_raylets_children_that_have_work(put: Put, tmp_path: Pat
     put(25, "/usr/bin/python")
     put(26, "ray::Other.go", parent=1)
     (tmp_path / "self").mkdir()
-    (tmp_path / "27").mkdir()  # ends just now
+    (tmp_path / "27").mkdir()  # a process that is ending
     assert sorted(workers_of(RAYLET, proc=tmp_path)) == [
         (11, "ServeReplica:chat:on-h100"),
         (12, "RayTrainWorker"),
@@ -63,13 +63,16 @@ def test_workers_are_the_raylets_children_that_have_work(put: Put, tmp_path: Pat
     ]
 
 
-def test_each_is_a_rank_of_its_node_and_tells_what_the_kernel_says(put: Put, tmp_path: Path) -> None:
+def test_each_worker_is_a_rank_of_its_node_with_its_kernel_state(put: Put, tmp_path: Path) -> None:
     put(12, "ray::B", state="T")
     put(11, "ray::A", state="R")
     source = workers(tmp_path, node=3, slots=4)
     observations = source.poll(5.0)
-    assert [(seen.rank, seen.node, seen.at_s) for seen in observations] == [(12, 3, 5.0), (13, 3, 5.0)]
-    values = [seen.values for seen in observations]
+    assert [(observation.rank, observation.node, observation.at_s) for observation in observations] == [
+        (12, 3, 5.0),
+        (13, 3, 5.0),
+    ]
+    values = [observation.values for observation in observations]
     assert all(isinstance(value, Process) for value in values)
     assert [(worker.rank, worker.pid, worker.name, worker.state) for worker in source.reports] == [
         (12, 11, "A", "R"),
@@ -78,7 +81,7 @@ def test_each_is_a_rank_of_its_node_and_tells_what_the_kernel_says(put: Put, tmp
     source.close()
 
 
-def test_one_that_ends_is_no_news_and_its_slot_is_the_next_ones(put: Put, tmp_path: Path) -> None:
+def test_an_ended_worker_is_not_reported_and_its_slot_is_reused(put: Put, tmp_path: Path) -> None:
     clock = Clock()
     for pid in (11, 12):
         put(pid, f"ray::W{pid}")
@@ -87,14 +90,16 @@ def test_one_that_ends_is_no_news_and_its_slot_is_the_next_ones(put: Put, tmp_pa
     gone(tmp_path, 11)
     put(13, "ray::W13")
     clock.now_s += 10.0
-    assert [(seen.rank, worker.pid) for seen, worker in zip(source.poll(2.0), source.reports, strict=True)] == [
+    assert [
+        (observation.rank, worker.pid) for observation, worker in zip(source.poll(2.0), source.reports, strict=True)
+    ] == [
         (1, 12),
         (0, 13),
     ]
     source.close()
 
 
-def test_between_two_scans_only_the_known_are_read(put: Put, tmp_path: Path) -> None:
+def test_between_two_scans_only_known_workers_are_read(put: Put, tmp_path: Path) -> None:
     clock = Clock()
     put(11, "ray::A")
     source = workers(tmp_path, clock=clock)
