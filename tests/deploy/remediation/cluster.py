@@ -9,16 +9,16 @@ from deploy.common.errors import ActuationError
 from deploy.remediation.cluster_interface import HEAD_RESOURCE, PROBE_ONLY_LABEL, ClusterSnapshot, ProbeReading, RayNode
 from fleetwright.ray_train.run_status import RankLocation, RunPhase, RunView
 
-ROOM = {"CPU": 1.0}
+RESOURCES = {"CPU": 1.0}
 
 
 def node(name: str, *, ray_id: str | None = None, **more: Any) -> RayNode:
-    """A node that is alive, with room for a worker."""
-    return RayNode(id=ray_id or f"id-{name}", name=name, resources=ROOM, **{"available": ROOM} | more)
+    """A node that is alive and has resources for a worker."""
+    return RayNode(id=ray_id or f"id-{name}", name=name, resources=RESOURCES, **{"available": RESOURCES} | more)
 
 
 def head() -> RayNode:
-    """The node with the cluster's own services."""
+    """The head node of the cluster."""
     return RayNode(id="id-head", name="head", resources={HEAD_RESOURCE: 1.0})
 
 
@@ -33,7 +33,7 @@ def run_on(*names: str, attempt: int = 1, name: str = "llm", **more: Any) -> Run
         RankLocation(rank=rank, node_id=f"id-{node}", address=f"10.0.0.{rank}", pid=100 + rank)
         for rank, node in enumerate(names)
     )
-    described: dict[str, Any] = {"phase": RunPhase.RUNNING, "worker_resources": ROOM, "checkpoint_step": 9} | more
+    described: dict[str, Any] = {"phase": RunPhase.RUNNING, "worker_resources": RESOURCES, "checkpoint_step": 9} | more
     return RunView(run=name, attempt=attempt, places=places, **described)
 
 
@@ -46,7 +46,7 @@ class FakeCluster:
     calls: list[str] = field(default_factory=list)
     refuses: set[str] = field(default_factory=set)
     probe_passes: bool = True
-    gate: asyncio.Event | None = None  # closed: a hook waits for it
+    gate: asyncio.Event | None = None  # while not set, hooks wait for it
 
     async def observe(self) -> ClusterSnapshot:
         return ClusterSnapshot(nodes=tuple(self.nodes), runs=tuple(self.runs))

@@ -1,10 +1,10 @@
-"""The actions that a case keeps."""
+"""The actions that a remediation case stores."""
 
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-pytest.importorskip("ray.train", reason="ray.train is not there", exc_type=ImportError)
+pytest.importorskip("ray.train", reason="ray.train is not installed", exc_type=ImportError)
 
 from api.schemas.remediation import MAX_ACTIONS, CaseAction, CaseSpec, Stage
 from deploy.remediation.action_runner import split, with_action, with_actions

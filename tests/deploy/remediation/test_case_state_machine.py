@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("ray.train", reason="ray.train is not there", exc_type=ImportError)
+pytest.importorskip("ray.train", reason="ray.train is not installed", exc_type=ImportError)
 
 from api.schemas.remediation import MAX_RAY_NODES, CaseSpec, RunCase, Stage
 from deploy.remediation.case_state_machine import Drain, EndWorkers, Probe, RunHook, advance
@@ -54,7 +54,7 @@ def test_a_node_with_many_former_ids_stays_within_the_limit_of_a_case() -> None:
     assert len(step.case.ray_nodes) == MAX_RAY_NODES
 
 
-def test_the_workers_of_a_hang_are_ended_at_once_on_that_node_only() -> None:
+def test_workers_of_a_hang_are_ended_immediately_on_that_node_only() -> None:
     others = run_on("a", name="other")
     step = advance(
         case(), desired=NodeState.QUARANTINED, snapshot=observed(DRAINED, runs=(run_on("a", BAD), others)), now=NOW
@@ -67,7 +67,7 @@ def test_ranks_that_still_step_have_time_for_one_checkpoint() -> None:
     slow = case(can_checkpoint=True, deadline=NOW + timedelta(seconds=60))
     before = advance(slow, desired=NodeState.QUARANTINED, snapshot=observed(DRAINED, runs=(run_on("a", BAD),)), now=NOW)
     assert (before.case.stage, before.actions) == (Stage.EVACUATING, ())
-    came = advance(
+    checkpointed = advance(
         before.case,
         desired=NodeState.QUARANTINED,
         snapshot=observed(DRAINED, runs=(run_on("a", BAD, checkpoint_step=19),)),
@@ -79,10 +79,10 @@ def test_ranks_that_still_step_have_time_for_one_checkpoint() -> None:
         snapshot=observed(DRAINED, runs=(run_on("a", BAD),)),
         now=NOW + timedelta(seconds=60),
     )
-    assert [came.case.stage, late.case.stage] == [Stage.MIGRATING] * 2
+    assert [checkpointed.case.stage, late.case.stage] == [Stage.MIGRATING] * 2
 
 
-def test_workers_of_a_group_that_ray_is_ending_are_ended_because_ray_waits_for_them() -> None:
+def test_workers_of_a_worker_group_that_ray_shuts_down_are_ended() -> None:
     ending = run_on("a", BAD, phase=RunPhase.ENDING)
     slow = case(can_checkpoint=True, deadline=NOW + timedelta(seconds=60))
     assert (

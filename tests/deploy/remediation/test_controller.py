@@ -1,4 +1,4 @@
-"""The remediation controller with the real API and a recorded cluster: each action once, whichever controller dies."""
+"""The remediation controller with the real API and a cluster double: each action runs once, even if controllers die."""
 
 import asyncio
 from dataclasses import dataclass, field, replace
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from prometheus_client import CollectorRegistry
 
-pytest.importorskip("ray.train", reason="ray.train is not there", exc_type=ImportError)
+pytest.importorskip("ray.train", reason="ray.train is not installed", exc_type=ImportError)
 
 from api.client import ApiError
 from api.schemas.faults import DiagnosisReport
@@ -224,7 +224,7 @@ async def test_a_failed_action_is_recorded_and_retried(site: Site) -> None:
 
 
 async def both_hooks_at_once(site: Site, controller: RemediationController) -> None:
-    """Up to the reconcile that runs two hooks."""
+    """Advance the case to the reconcile that runs two hooks."""
     await site.suspect()
     for _ in range(2):
         await site.round(controller)
@@ -263,11 +263,11 @@ async def test_an_action_that_could_not_be_stored_is_not_repeated_and_stored_lat
     controller = site.controller()
     await both_hooks_at_once(site, controller)
 
-    async def away(*_args: object, **_named: object) -> None:
-        raise ApiError("the service is away")
+    async def unavailable(*_args: object, **_named: object) -> None:
+        raise ApiError("the service is unavailable")
 
     with monkeypatch.context() as during:
-        during.setattr(site.harness.api, "update_remediation_case", away)
+        during.setattr(site.harness.api, "update_remediation_case", unavailable)
         assert not await controller.reconcile()
     assert site.cluster.actions() == ["hook replace b"]
     assert await site.round(controller) == ["hook probe-only b"]
@@ -300,7 +300,7 @@ async def test_the_head_is_never_drained_and_a_node_without_a_spare_stays(site: 
     assert await site.round(site.controller()) == []
 
 
-async def test_a_node_that_an_operator_cordons_has_a_case_too(site: Site) -> None:
+async def test_a_node_cordoned_by_an_operator_has_a_case(site: Site) -> None:
     controller = site.controller()
     await site.round(controller)
     await site.harness.api.request_node_action("d", OperatorAction.CORDON)

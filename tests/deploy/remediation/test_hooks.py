@@ -1,4 +1,4 @@
-"""An operator's command: it sees its node, and is killed with all its children after the timeout."""
+"""Hook commands: they receive the node, and are killed with all child processes after the timeout."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ def python(code: str) -> str:
     return f"{sys.executable} -c '{code}'"
 
 
-async def test_a_hook_sees_its_node_and_its_output_is_kept() -> None:
+async def test_a_hook_receives_its_node_and_its_output_is_returned() -> None:
     code = 'import os; print(os.environ["FLEETWRIGHT_NODE"], os.environ["FLEETWRIGHT_CASE"])'
     hooks = Hooks(commands={"release": python(code)})
     assert await hooks.run("release", node="gpu-3", case_id="v-1") == "gpu-3 v-1"
@@ -24,15 +24,15 @@ async def test_a_hook_sees_its_node_and_its_output_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "message"),
     [
         (python('print("no quota"); raise SystemExit(3)'), "ended with status 3: no quota"),
         ("/nowhere/at/all", "cannot be started"),
         ("'", "cannot be started"),
     ],
 )
-async def test_a_failed_hook_gives_the_reason(command: str, said: str) -> None:
-    with pytest.raises(ActuationError, match=said):
+async def test_the_error_of_a_failed_hook_contains_the_reason(command: str, message: str) -> None:
+    with pytest.raises(ActuationError, match=message):
         await Hooks(commands={"replace": command}).run("replace", node="n", case_id="c")
 
 

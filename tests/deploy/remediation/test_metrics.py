@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-pytest.importorskip("ray.train", reason="ray.train is not there", exc_type=ImportError)
+pytest.importorskip("ray.train", reason="ray.train is not installed", exc_type=ImportError)
 
 from prometheus_client import CollectorRegistry
 
@@ -35,9 +35,9 @@ class Observed:
     holder: str = "h"
     cluster: FakeCluster = field(default_factory=lambda: FakeCluster(nodes=[head(), *map(node, "abcdefghij")], runs=[]))
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
-    alive: list[bool] = field(default_factory=list)  # at each wait
+    alive: list[bool] = field(default_factory=list)  # liveness at each wait
     renewed: asyncio.Event = field(default_factory=asyncio.Event)
-    stands: asyncio.Event = field(default_factory=asyncio.Event)
+    stuck: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         now, steady_s = self.harness.clock.now, self.harness.clock.monotonic_s
@@ -85,7 +85,7 @@ class Observed:
         self.harness.clock.advance(1.0)
         await self.renewed.wait()
         if len(self.alive) > TURNS:
-            self.stands.set()
+            self.stuck.set()
             await asyncio.Event().wait()
 
 
@@ -140,10 +140,10 @@ async def test_only_the_leader_counts_reconciles_and_the_last_success_is_kept(
     good_at_s = observed.harness.clock.now().timestamp()
     assert (observed.value("is_leader"), observed.value("last_reconcile_timestamp_seconds")) == (1.0, good_at_s)
 
-    async def away() -> ClusterSnapshot:
+    async def unavailable() -> ClusterSnapshot:
         raise ActuationError("Ray does not answer")
 
-    monkeypatch.setattr(observed.cluster, "observe", away)
+    monkeypatch.setattr(observed.cluster, "observe", unavailable)
     assert not await observed.round()
     assert observed.counted("reconciles") == {("ok",): 1, ("failed",): 1}
     assert observed.value("reconcile_duration_seconds_count") == 2
@@ -161,9 +161,9 @@ async def test_each_scrape_reads_the_number_of_monitored_runs() -> None:
     assert registry.get_sample_value("fleetwright_remediation_runs_monitored") == 0.0
 
 
-async def test_it_is_no_leader_once_its_lease_has_ended(observed: Observed) -> None:
+async def test_is_leader_is_0_once_the_lease_has_expired(observed: Observed) -> None:
     await observed.round()
-    observed.harness.clock.advance(60.0)  # nothing was renewed
+    observed.harness.clock.advance(60.0)  # the lease was not renewed
     assert observed.value("is_leader") == 0.0
 
 
@@ -176,14 +176,14 @@ async def test_it_is_no_leader_once_its_lease_has_ended(observed: Observed) -> N
         ("no service", {("failed",): TURNS}),
     ],
 )
-async def test_it_is_alive_while_its_loop_runs_and_not_once_it_is_stuck(
+async def test_the_controller_is_alive_until_its_loop_is_stuck(
     observed: Observed, monkeypatch: pytest.MonkeyPatch, state: str, reconciles: Mapping[tuple[str, ...], float]
 ) -> None:
     await _prepare(state, observed, monkeypatch)
     assert not observed.liveness.is_alive()
     async with asyncio.timeout(ACTION_WAIT_S):
         running = asyncio.create_task(observed.controller.run())
-        await observed.stands.wait()
+        await observed.stuck.wait()
     assert observed.alive == [True] * (TURNS + 1)
     assert observed.counted("reconciles") == reconciles
     longest_s = observed.settings.period_s + observed.settings.reconcile_timeout_s

@@ -8,22 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("ray", reason="ray is not there", exc_type=ImportError)
+pytest.importorskip("ray", reason="ray is not installed", exc_type=ImportError)
 
 import ray
 
 from deploy.remediation.probe import FLOATS, ProbeActor, exchanged, probe_on_ray, reading_of
 
 
-def test_two_ends_connect_by_a_token_and_both_sums_are_right() -> None:
+def test_two_ends_connect_with_a_token_and_both_sums_are_correct() -> None:
     listening, calling = ProbeActor(), ProbeActor()
-    port, word, took_s = listening.listen("127.0.0.1"), b"w" * 16, []
-    answering = threading.Thread(target=lambda: took_s.append(listening.accept(word)))
+    port, token, took_s = listening.listen("127.0.0.1"), b"w" * 16, []
+    answering = threading.Thread(target=lambda: took_s.append(listening.accept(token)))
     answering.start()
-    with socket.create_connection(("127.0.0.1", port)) as stranger:
-        stranger.sendall(b"x" * 16)
-        assert stranger.recv(1) == b""
-    took_s.append(calling.connect("127.0.0.1", port, word))
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(b"x" * 16)
+        assert client.recv(1) == b""
+    took_s.append(calling.connect("127.0.0.1", port, token))
     answering.join()
     assert all(each > 0 for each in took_s)
     assert len(took_s) == 2
@@ -44,7 +44,7 @@ def test_a_wrong_sum_fails_the_probe() -> None:
 
 
 @pytest.mark.parametrize(("with_good_s", "passed"), [([0.010, 0.011], True), ([0.010, 0.079], True), ([0.081], False)])
-def test_a_node_passes_when_it_is_about_as_fast_as_good_nodes(with_good_s: list[float], passed: bool) -> None:  # noqa: FBT001
+def test_a_node_passes_if_it_is_nearly_as_fast_as_good_nodes(with_good_s: list[float], passed: bool) -> None:  # noqa: FBT001
     assert reading_of(good_s=0.010, with_good_s=with_good_s).passed is passed
 
 
@@ -57,8 +57,8 @@ async def test_without_two_good_nodes_a_probe_has_no_result() -> None:
 class SlowToStart:
     """A handle of an actor: the second of a pair starts long after the first, and its calls wait."""
 
-    def __init__(self, asked: list[str], started: asyncio.Future[None]) -> None:
-        self._asked, self._started = asked, started
+    def __init__(self, calls: list[str], started: asyncio.Future[None]) -> None:
+        self._calls, self._started = calls, started
 
     def __getattr__(self, method: str) -> Any:
         self._method = method
@@ -67,18 +67,18 @@ class SlowToStart:
     async def remote(self, *_args: Any) -> Any:
         method = self._method
         await self._started
-        self._asked.append(method)
+        self._calls.append(method)
         return {"listen": 1, "ready": None}.get(method, 0.01)
 
 
 @pytest.mark.anyio
 async def test_no_exchange_begins_before_both_ends_have_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    calls: list[str] = []
     starting: list[asyncio.Future[None]] = []
 
     def made(_self: Any) -> SlowToStart:
         starting.append(asyncio.get_running_loop().create_future())
-        return SlowToStart(asked, starting[-1])
+        return SlowToStart(calls, starting[-1])
 
     actor = type("Actor", (), {"options": lambda self, **_options: self, "remote": made})()
     monkeypatch.setattr(ray, "remote", lambda **_options: lambda _class: actor)
@@ -90,11 +90,11 @@ async def test_no_exchange_begins_before_both_ends_have_started(monkeypatch: pyt
         while len(starting) < 2 * (pair + 1):
             assert not probing.done(), probing.result()
             await asyncio.sleep(0)
-        asked.clear()
+        calls.clear()
         first, second = starting[-2:]
         first.set_result(None)
         for _ in range(10):
             await asyncio.sleep(0)
-        assert asked == ["listen"], "the time for the exchange has not begun"
+        assert calls == ["listen"], "the exchange has not started"
         second.set_result(None)
     assert (await probing).passed

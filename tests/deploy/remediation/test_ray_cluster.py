@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-pytest.importorskip("ray.train", reason="ray.train is not there", exc_type=ImportError)
+pytest.importorskip("ray.train", reason="ray.train is not installed", exc_type=ImportError)
 
 from deploy.common.errors import UnreachableError
 from deploy.common.thread_calls import BlockingCalls
@@ -75,13 +75,13 @@ def ray() -> Iterator[Ray]:
         thread.join(PATIENCE_S)
 
 
-def world_of(ray: Ray, *, limit_s: float = PATIENCE_S) -> RayCluster:
+def cluster_of(ray: Ray, *, limit_s: float = PATIENCE_S) -> RayCluster:
     return RayCluster(nodes=Nodes(ray), runs=Runs(ray), calls=BlockingCalls(limit_s=limit_s))
 
 
 async def test_nodes_and_runs_are_observed_and_acted_on(ray: Ray) -> None:
     ray.gate.set()
-    cluster = world_of(ray)
+    cluster = cluster_of(ray)
     snapshot = await cluster.observe()
     assert [each.name for each in snapshot.nodes] == ["a", "b"]
     assert [run.run for run in snapshot.runs] == ["llm"]
@@ -97,15 +97,15 @@ async def test_nodes_that_have_left_keep_their_names_for_a_limited_time(
 ) -> None:
     monkeypatch.setattr("deploy.remediation.ray_cluster.MAX_NAMES", 2)
     ray.gate.set()
-    cluster = world_of(ray)
+    cluster = cluster_of(ray)
     for ray.nodes in (("always", "a"), ("always", "b"), ("always", "c"), ("always", "d")):
         await cluster.observe()
     known = {name: cluster.name_of(f"id-{name}") == name for name in ("always", "a", "b", "c", "d")}
     assert known == {"always": True, "a": False, "b": True, "c": True, "d": True}
 
 
-async def test_while_ray_is_silent_each_call_ends_and_one_thread_per_kind_remains(ray: Ray) -> None:
-    cluster = world_of(ray, limit_s=0.0)
+async def test_calls_to_an_unresponsive_ray_time_out_and_leave_one_thread_per_kind(ray: Ray) -> None:
+    cluster = cluster_of(ray, limit_s=0.0)
     for _round in range(10):
         with pytest.raises(UnreachableError, match="Ray's nodes"):
             await cluster.observe()
@@ -121,7 +121,7 @@ async def test_while_ray_is_silent_each_call_ends_and_one_thread_per_kind_remain
 
 
 async def test_an_abandoned_observation_leaves_one_thread_and_the_next_one_works(ray: Ray) -> None:
-    cluster = world_of(ray)
+    cluster = cluster_of(ray)
     for _round in range(10):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.0):
