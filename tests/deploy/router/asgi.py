@@ -1,4 +1,4 @@
-"""A router driven as its server drives it: ASGI messages in, ASGI messages out, cut wherever a test wants them cut."""
+"""A router driven by ASGI messages, with request bodies split at any position."""
 
 import asyncio
 import itertools
@@ -22,8 +22,8 @@ JSON, EVENTS = (b"content-type", b"application/json"), (b"content-type", b"text/
 
 
 @dataclass
-class Told:
-    """One request, and what came back."""
+class Exchange:
+    """The messages of the response to one request."""
 
     sent: list[Mapping[str, Any]] = field(default_factory=list)
 
@@ -50,7 +50,7 @@ class Told:
 
 @dataclass
 class ScriptedAnswer:
-    """Parts in a row, each when its turn comes; an exception among them is raised."""
+    """A response whose parts are sent in order; an event is awaited, an exception is raised."""
 
     head: Head
     parts: Sequence[bytes | Exception | asyncio.Event]
@@ -72,19 +72,19 @@ class ScriptedAnswer:
 
 @dataclass
 class Scripted:
-    """A deployment that answers as told, and remembers what it was asked."""
+    """A deployment with scripted responses that records its requests."""
 
     parts: Sequence[bytes | Exception | asyncio.Event] = (b"{}",)
     headers: Sequence[tuple[bytes, bytes]] = (JSON,)
     status: int = 200
-    failures: list[Exception] = field(default_factory=list)  # first these
-    asked: list[Question] = field(default_factory=list)
+    failures: list[Exception] = field(default_factory=list)  # raised before the first response
+    requests: list[Question] = field(default_factory=list)
     answers: list[ScriptedAnswer] = field(default_factory=list)
     closed: bool = False
     abandoned: int = 0
 
     async def ask(self, question: Question) -> ScriptedAnswer:
-        self.asked.append(question)
+        self.requests.append(question)
         if self.failures:
             raise self.failures.pop(0)
         answer = ScriptedAnswer(Head(status=self.status, headers=self.headers), self.parts)
@@ -116,9 +116,9 @@ class Bed:
         gone: asyncio.Event | None = None,
         root: str = "",
         raw: bool = True,
-    ) -> Told:
-        """One request, its body cut at these places; the caller stays until `gone`."""
-        told = Told()
+    ) -> Exchange:
+        """Send one request, its body split at `cuts`; the caller disconnects at `gone`."""
+        exchange = Exchange()
         edges = [0, *sorted(min(cut, len(body)) for cut in cuts), len(body)]
         parts = [body[a:b] for a, b in itertools.pairwise(edges)]
         coming = [{"type": "http.request", "body": p, "more_body": True} for p in parts[:-1]]
@@ -131,16 +131,16 @@ class Bed:
             return {"type": "http.disconnect"}
 
         async def send(message: Mapping[str, Any]) -> None:
-            told.sent.append(dict(message))
+            exchange.sent.append(dict(message))
 
-        asked = scope(method, path, headers) | {"root_path": root}
+        request_scope = scope(method, path, headers) | {"root_path": root}
         if not raw:
-            del asked["raw_path"]
-        await self.router(asked, receive, send)  # type: ignore[arg-type] # mappings do
-        return told
+            del request_scope["raw_path"]
+        await self.router(request_scope, receive, send)  # type: ignore[arg-type] # mappings suffice
+        return exchange
 
     def counted(self, name: str, **labels: str) -> float:
-        """A metric's value; 0 where it was never counted."""
+        """The value of a metric; 0 if it was never counted."""
         return self.registry.get_sample_value(f"fleetwright_router_{name}", labels) or 0.0
 
 

@@ -1,7 +1,7 @@
-"""An engine that speaks the OpenAI protocol and does no inference: an ASGI application, on a socket or in a replica.
+"""An engine double with the OpenAI protocol and without inference: an ASGI application, on a socket or in a replica.
 
-`max_tokens` is how many tokens it writes, `x-token-ms` how long each takes, `x-until` a file: a document does not come
-before it is there, nor any token but the first.
+`max_tokens` is the number of tokens, `x-token-ms` the time of each token, and `x-until` a file: until the file exists,
+the engine sends no document and no token after the first.
 """
 
 import asyncio
@@ -17,16 +17,16 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class Engine:
-    """One replica; keeps what it was sent."""
+    """One replica; records the request bodies."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.bodies: list[bytes] = []
         self.in_flight = 0
-        self.cut = 0  # requests whose callers went away
+        self.cut = 0  # requests whose callers disconnected
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """As ASGI has it."""
+        """The ASGI entry point."""
         if scope["type"] == "lifespan":
             return
         body = await whole_body(receive)
@@ -47,13 +47,13 @@ class Engine:
     async def _answer(self, headers: dict[bytes, bytes], body: bytes, send: Send) -> None:
         began_ns = time.monotonic_ns()  # one clock for all processes of a machine
         self.bodies.append(body)
-        asked = json.loads(body or b"{}")
+        request = json.loads(body or b"{}")
         token_s = float(headers.get(b"x-token-ms", b"0")) / 1000
-        tokens = int(asked.get("max_tokens", 3))
+        tokens = int(request.get("max_tokens", 3))
         usage = {"prompt_tokens": len(body) // 3, "completion_tokens": tokens, "total_tokens": len(body) // 3 + tokens}
         gate = headers.get(b"x-until", b"/").decode()
-        if not asked.get("stream"):
-            await _there(gate)
+        if not request.get("stream"):
+            await _wait_for_file(gate)
             await asyncio.sleep(token_s * tokens)
             text: dict[str, Any] = {
                 "id": "1",
@@ -68,21 +68,21 @@ class Engine:
         await _start(send, b"text/event-stream")
         for at in range(tokens):
             if at:
-                await _there(gate)
+                await _wait_for_file(gate)
             await asyncio.sleep(token_s)
             await _event(send, {"choices": [{"delta": {"content": f"t{at} "}}], "on": self.name})
-        if (asked.get("stream_options") or {}).get("include_usage"):
+        if (request.get("stream_options") or {}).get("include_usage"):
             await _event(send, {"choices": [], "usage": usage})
         await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
 
 
-async def _there(gate: str) -> None:
+async def _wait_for_file(gate: str) -> None:
     while not Path(gate).exists():  # noqa: ASYNC240 - on this machine, and now and then
         await asyncio.sleep(0.01)
 
 
 async def whole_body(receive: Receive) -> bytes:
-    """All parts of a request."""
+    """The whole body of a request."""
     parts = []
     while True:
         message = await receive()

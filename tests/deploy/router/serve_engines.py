@@ -13,7 +13,7 @@ from deploy.router.settings import RouterSettings
 from fleetwright.serve import Part, answered
 from tests.deploy.router.engine import Engine
 
-LITTLE: Final[dict[str, Any]] = {"num_cpus": 0.1}
+SMALL_ACTOR: Final[dict[str, Any]] = {"num_cpus": 0.1}
 
 
 class Served:
@@ -25,7 +25,7 @@ class Served:
     async def answer_openai(
         self, method: str, target: str, headers: list[tuple[bytes, bytes]], body: bytes
     ) -> AsyncIterator[Part]:
-        """What the router calls."""
+        """The method that the router calls."""
         async for part in answered(self._app, method, target, headers, body):
             yield part
 
@@ -34,7 +34,7 @@ def build(args: dict[str, Any]) -> Any:
     """From `{"engines": [names], "settings": {...}}`."""
     engines = {name: _engine(name) for name in args["engines"]}
     settings = RouterSettings.model_validate(args.get("settings", {}))
-    return behind_router(engines, settings=settings, ray_actor_options=LITTLE, graceful_shutdown_wait_loop_s=0.1)
+    return behind_router(engines, settings=settings, ray_actor_options=SMALL_ACTOR, graceful_shutdown_wait_loop_s=0.1)
 
 
 def _engine(name: str) -> Any:
@@ -42,7 +42,7 @@ def _engine(name: str) -> Any:
         Served,
         name=name,
         max_ongoing_requests=200,
-        ray_actor_options=LITTLE,
+        ray_actor_options=SMALL_ACTOR,
         graceful_shutdown_wait_loop_s=0.1,
         graceful_shutdown_timeout_s=60.0,
     ).bind(name)

@@ -13,11 +13,11 @@ LOOPBACK = "127.0.0.1"
 
 @asynccontextmanager
 async def listening(app: Any) -> AsyncIterator[str]:
-    """Its address, as long as it is needed."""
+    """Serve the application in the block and yield its address."""
     listener = socket.create_server((LOOPBACK, 0))
     config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
-    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined] # those of the test run stay
+    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined] # the test run keeps its own handlers
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     while not server.started:
         await asyncio.sleep(0.005)

@@ -10,10 +10,10 @@ INPUTS, OUTPUTS = (100, 1000), (50, 500)
 
 
 def table(
-    *, version: str = "p1", rooms: dict[str, int] | None = None, weights: dict[str, float] | None = None
+    *, version: str = "p1", slots: dict[str, int] | None = None, weights: dict[str, float] | None = None
 ) -> RoutingTable:
-    """The same weights in every bucket; each route has so many replicas that take one request at a time."""
-    found, replicas = weights or {"a": 0.7, "b": 0.3}, rooms or {}
+    """A table with the same weights in every bucket; `slots` gives the replicas per route, with one request each."""
+    found, replicas = weights or {"a": 0.7, "b": 0.3}, slots or {}
     return RoutingTable(
         version=version,
         input_tokens=INPUTS,
@@ -29,5 +29,5 @@ def table(
 
 
 def waiting_in(scheduler: Scheduler) -> Counter[Priority]:
-    """How many requests of each priority wait."""
+    """The number of waiting requests by priority."""
     return Counter(ticket.arrival.priority for ticket in scheduler.queued())

@@ -1,4 +1,4 @@
-"""Callers in an event loop: whatever they and their routes do, every place is given back and nobody is forgotten."""
+"""Callers in an event loop: for any events, every slot is released and every caller gets a result."""
 
 import asyncio
 from dataclasses import replace
@@ -24,8 +24,8 @@ HIGH, LOW = Arrival(prompt_bytes=400), Arrival(prompt_bytes=400, priority=Priori
 SHUT = PowerAdmission(row_w=1.0, step_w=1.0, low_limit_w=0.0, high_limit_w=0.0)
 
 
-class Hands:
-    """A clock that is set by hand."""
+class ManualClock:
+    """A clock that the test advances."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -35,12 +35,12 @@ class Hands:
         return replace(Clock(), steady_s=lambda: self.now_s)
 
 
-def front(hands: Hands, *, a: int = 3, b: int = 2, most_waiting: int = 10) -> AsyncScheduler:
+def front(manual_clock: ManualClock, *, a: int = 3, b: int = 2, most_waiting: int = 10) -> AsyncScheduler:
     return AsyncScheduler(
-        table(rooms={"a": a, "b": b}),
+        table(slots={"a": a, "b": b}),
         settings=RouterSettings(most_waiting=most_waiting, patience_s=4.0),
         metrics=RouterMetrics(PrometheusBackend(CollectorRegistry())),
-        clock=hands.clock,
+        clock=manual_clock.clock,
     )
 
 
@@ -54,45 +54,45 @@ OPS = st.lists(
 
 
 @given(OPS)
-def test_every_place_is_given_back_and_every_caller_hears(ops: list[tuple[str, int]]) -> None:
-    asyncio.run(play(ops))
+def test_every_slot_is_released_and_every_caller_gets_a_result(ops: list[tuple[str, int]]) -> None:
+    asyncio.run(run_events(ops))
 
 
-async def play(ops: list[tuple[str, int]]) -> None:
-    hands = Hands()
-    found = front(hands)
+async def run_events(ops: list[tuple[str, int]]) -> None:
+    manual_clock = ManualClock()
+    found = front(manual_clock)
     callers: list[asyncio.Task[Ticket]] = []
     sent: list[Ticket] = []
-    told: set[int] = set()
-    for what, number in ops:
-        if what in {"high", "low"}:
-            callers.append(asyncio.create_task(found.start(HIGH if what == "high" else LOW)))
-        elif what == "hang up" and callers:
-            callers[number % len(callers)].cancel()  # perhaps in the very moment of its start
-        elif what == "done" and sent:
+    finished: set[int] = set()
+    for event, number in ops:
+        if event in {"high", "low"}:
+            callers.append(asyncio.create_task(found.start(HIGH if event == "high" else LOW)))
+        elif event == "hang up" and callers:
+            callers[number % len(callers)].cancel()  # possibly at the moment of its start
+        elif event == "done" and sent:
             found.done(sent.pop(number % len(sent)), answered=True)
-        elif what == "fail" and sent:
+        elif event == "fail" and sent:
             at = number % len(sent)
             sent[at] = found.retry(sent[at])
-        elif what == "swap":
-            found.swap(table(version=str(number), rooms={"a": number % 5, "b": 2}))
-        elif what == "replicas":
+        elif event == "swap":
+            found.swap(table(version=str(number), slots={"a": number % 5, "b": 2}))
+        elif event == "replicas":
             found.set_replicas({"a": number % 4}, routers=1 + number % 2)
-        elif what in {"shut", "open"}:
-            found.limit(SHUT if what == "shut" else NO_LIMIT)
-        elif what == "wait":
-            hands.now_s += number / 10
+        elif event in {"shut", "open"}:
+            found.limit(SHUT if event == "shut" else NO_LIMIT)
+        elif event == "wait":
+            manual_clock.now_s += number / 10
             found.tick()
-        if number % 2:  # else the next thing happens before anybody has run
+        if number % 2:  # otherwise the next event happens before any task runs
             await asyncio.sleep(0)
             await asyncio.sleep(0)
-        told |= collect(callers, sent, told)
-    await end(found, hands, callers, sent, told)
+        finished |= collect(callers, sent, finished)
+    await end(found, manual_clock, callers, sent, finished)
 
 
-def collect(callers: list["asyncio.Task[Ticket]"], sent: list[Ticket], told: set[int]) -> set[int]:
-    """Callers that have heard since."""
-    new = {at for at, caller in enumerate(callers) if caller.done() and at not in told}
+def collect(callers: list["asyncio.Task[Ticket]"], sent: list[Ticket], finished: set[int]) -> set[int]:
+    """The indices of callers that have finished since the last call."""
+    new = {at for at, caller in enumerate(callers) if caller.done() and at not in finished}
     for at in new:
         caller = callers[at]
         if caller.cancelled():
@@ -105,18 +105,22 @@ def collect(callers: list["asyncio.Task[Ticket]"], sent: list[Ticket], told: set
 
 
 async def end(
-    found: AsyncScheduler, hands: Hands, callers: list["asyncio.Task[Ticket]"], sent: list[Ticket], told: set[int]
+    found: AsyncScheduler,
+    manual_clock: ManualClock,
+    callers: list["asyncio.Task[Ticket]"],
+    sent: list[Ticket],
+    finished: set[int],
 ) -> None:
-    """All slots, all watts, all time: then nobody is left."""
+    """With unlimited slots, power and time, no caller is left."""
     found.limit(NO_LIMIT)
-    found.swap(table(version="last", rooms={"a": 1000, "b": 1000}))
+    found.swap(table(version="last", slots={"a": 1000, "b": 1000}))
     found.set_replicas({}, routers=1)
     for _ in range(3):
-        hands.now_s += 100.0
+        manual_clock.now_s += 100.0
         found.tick()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        told |= collect(callers, sent, told)
+        finished |= collect(callers, sent, finished)
     assert all(caller.done() for caller in callers)
     assert sum(found.scheduler.in_flight.values()) == len(sent)
     for ticket in sent:
@@ -128,16 +132,16 @@ async def end(
         await found.drain()
 
 
-async def test_refusals_say_when_to_come_again() -> None:
-    hands = Hands()
-    found = front(hands, a=1, b=0, most_waiting=3)
+async def test_refusals_contain_a_retry_time() -> None:
+    manual_clock = ManualClock()
+    found = front(manual_clock, a=1, b=0, most_waiting=3)
     await found.start(HIGH)
     waiting = [asyncio.create_task(found.start(HIGH)) for _ in range(3)]
     await asyncio.sleep(0)
     with pytest.raises(BusyError, match="the queue of this router is full") as caught:
         await found.start(HIGH)
     assert caught.value.retry_after_s == 3
-    hands.now_s = 4.0
+    manual_clock.now_s = 4.0
     found.tick()
     for caller in waiting:
         with pytest.raises(BusyError, match="no free slot within 4 s"):
@@ -147,22 +151,22 @@ async def test_refusals_say_when_to_come_again() -> None:
         await found.start(HIGH)
 
 
-async def test_a_route_rests_longer_each_time_and_is_trusted_again() -> None:
-    hands = Hands()
-    found = front(hands, a=10, b=10)
+async def test_a_failing_route_is_closed_with_exponential_backoff() -> None:
+    manual_clock = ManualClock()
+    found = front(manual_clock, a=10, b=10)
 
     def closed() -> frozenset[str]:
         found.tick()
         return found.scheduler._closed
 
-    for rest_s in (1.0, 2.0, 4.0):
+    for backoff_s in (1.0, 2.0, 4.0):
         while not closed():
             ticket = await found.start(HIGH)
             if ticket.route == "a":
                 found.failed(ticket)
             found.done(ticket, answered=ticket.route == "b")
         assert closed() == {"a"}
-        hands.now_s += rest_s - 0.1
+        manual_clock.now_s += backoff_s - 0.1
         assert closed() == {"a"}
-        hands.now_s += 0.1
+        manual_clock.now_s += 0.1
         assert closed() == frozenset()

@@ -1,4 +1,4 @@
-"""Bodies pass untouched both ways; whatever goes wrong, callers are told the truth and no place is lost."""
+"""The ingress: bodies pass unchanged, errors reach the caller, and every slot is released."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from deploy.common.errors import PlanUnusableError
 from deploy.router.table import CellWeights, Route, RoutingTable
 from power.controls import Priority
-from tests.deploy.router.asgi import CHAT, EVENTS, JSON, Bed, Scripted, Told, bed, lost
+from tests.deploy.router.asgi import CHAT, EVENTS, JSON, Bed, Exchange, Scripted, bed, lost
 from tests.deploy.router.tables import table, waiting_in
 from tests.testbed.waiting import PATIENCE_S
 
@@ -26,11 +26,11 @@ T = TypeVar("T")
 
 def alone(deployment: Scripted, *, slots: int = 100, **settings: Any) -> Bed:
     """A router before one deployment."""
-    return bed(table(weights=ONE, rooms={"a": slots}), {"a": deployment}, **settings)
+    return bed(table(weights=ONE, slots={"a": slots}), {"a": deployment}, **settings)
 
 
 def pair(a: Scripted, b: Scripted) -> Bed:
-    """Before two, of which the first is always due."""
+    """A router before two deployments; the first gets nearly all weight."""
     return bed(table(weights={"a": 1 - 1e-7, "b": 1e-7}), {"a": a, "b": b})
 
 
@@ -40,27 +40,27 @@ def is_idle(found: Bed) -> bool:
 
 
 async def settle() -> None:
-    """Let everything run that can."""
+    """Let all pending tasks run."""
     for _ in range(20):
         await asyncio.sleep(0)
 
 
 @asynccontextmanager
-async def held(found: Bed, count: int, **more: Any) -> AsyncIterator[list["asyncio.Task[Told]"]]:
-    """Requests that were sent, and wait for what their deployment does."""
+async def held(found: Bed, count: int, **more: Any) -> AsyncIterator[list["asyncio.Task[Exchange]"]]:
+    """Send requests and keep them in progress during the block."""
     tasks = [asyncio.create_task(found.post(**more)) for _ in range(count)]
     await settle()
     yield tasks
     await asyncio.gather(*tasks)
 
 
-def error_of(told: Told) -> dict[str, Any]:
-    error: dict[str, Any] = json.loads(told.body)["error"]
+def error_of(exchange: Exchange) -> dict[str, Any]:
+    error: dict[str, Any] = json.loads(exchange.body)["error"]
     return error
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """For properties, which run many loops."""
+    """Run in a new event loop, for property tests."""
     return asyncio.run(work)
 
 
@@ -68,21 +68,21 @@ CUTS = st.lists(st.integers(0, 300), max_size=6)
 
 
 @given(content=st.text(max_size=60), cuts=CUTS)
-def test_a_request_arrives_byte_for_byte_however_it_is_cut(content: str, cuts: list[int]) -> None:
+def test_a_request_body_arrives_unchanged_for_any_split(content: str, cuts: list[int]) -> None:
     body = b'{"x" :1.50,  "messages":[{"content":' + json.dumps(content).encode() + b"}]}\n"
     deployment = Scripted()
-    told = run(alone(deployment).post(body, cuts=cuts))
-    assert (told.status, deployment.asked[0].body) == (200, body)
+    exchange = run(alone(deployment).post(body, cuts=cuts))
+    assert (exchange.status, deployment.requests[0].body) == (200, body)
 
 
 @given(parts=st.lists(st.binary(min_size=1, max_size=40), max_size=12), streamed=st.booleans())
-def test_an_answer_arrives_byte_for_byte_in_the_same_parts(parts: list[bytes], *, streamed: bool) -> None:
+def test_a_response_arrives_unchanged_in_the_same_chunks(parts: list[bytes], *, streamed: bool) -> None:
     deployment = Scripted(parts=parts, headers=(EVENTS if streamed else JSON,))
-    told = run(alone(deployment).post())
-    assert (told.chunks, told.whole) == (parts, True)
+    exchange = run(alone(deployment).post())
+    assert (exchange.chunks, exchange.whole) == (parts, True)
 
 
-async def test_headers_pass_but_for_those_of_one_connection() -> None:
+async def test_headers_pass_except_hop_by_hop_headers() -> None:
     deployment = Scripted(
         headers=[
             JSON,
@@ -92,7 +92,7 @@ async def test_headers_pass_but_for_those_of_one_connection() -> None:
             (b"set-cookie", b"a"),
         ]
     )
-    told = await alone(deployment).post(
+    exchange = await alone(deployment).post(
         path="/v1/chat/completions?a=%20b",
         headers=[
             (b"authorization", b"Bearer k"),
@@ -103,10 +103,10 @@ async def test_headers_pass_but_for_those_of_one_connection() -> None:
             (b"accept-encoding", b"gzip"),
         ],
     )
-    (asked,) = deployment.asked
-    assert [name for name, _ in asked.headers] == [b"authorization", b"content-length", b"accept-encoding"]
-    assert asked.target == "/v1/chat/completions?a=%20b"
-    assert told.headers == {
+    (request,) = deployment.requests
+    assert [name for name, _ in request.headers] == [b"authorization", b"content-length", b"accept-encoding"]
+    assert request.target == "/v1/chat/completions?a=%20b"
+    assert exchange.headers == {
         b"content-type": b"application/json",
         b"x-request-id": b"7",
         b"set-cookie": b"a",
@@ -115,30 +115,30 @@ async def test_headers_pass_but_for_those_of_one_connection() -> None:
     }
 
 
-async def test_what_is_no_chat_passes_too() -> None:
+async def test_requests_other_than_chats_pass() -> None:
     deployment = Scripted(parts=[b"[1]"], status=404)
-    told = await alone(deployment).post(b"", path="/v1/models", method="GET")
-    assert (told.status, told.body, deployment.asked[0].method) == (404, b"[1]", "GET")
+    exchange = await alone(deployment).post(b"", path="/v1/models", method="GET")
+    assert (exchange.status, exchange.body, deployment.requests[0].method) == (404, b"[1]", "GET")
 
 
-async def test_errors_of_the_engine_pass_as_they_are() -> None:
+async def test_engine_errors_pass_unchanged() -> None:
     deployment = Scripted(parts=[b'{"error": 1}'], status=500)
-    told = await alone(deployment).post()
-    assert (told.status, told.body, len(deployment.asked)) == (500, b'{"error": 1}', 1)
+    exchange = await alone(deployment).post()
+    assert (exchange.status, exchange.body, len(deployment.requests)) == (500, b'{"error": 1}', 1)
 
 
 @pytest.mark.parametrize(("body", "status"), [(b"{", 400), (b"x" * 101, 413)])
-async def test_what_cannot_be_taken_is_refused_before_anybody_is_asked(body: bytes, status: int) -> None:
+async def test_invalid_and_oversized_requests_are_refused_before_any_upstream_call(body: bytes, status: int) -> None:
     deployment = Scripted()
     found = alone(deployment, most_body_bytes=100)
-    told = await found.post(body, cuts=[50])
-    assert (told.status, deployment.asked) == (status, [])
-    assert error_of(told)["type"] == "invalid_request_error"
+    exchange = await found.post(body, cuts=[50])
+    assert (exchange.status, deployment.requests) == (status, [])
+    assert error_of(exchange)["type"] == "invalid_request_error"
     announced = await found.post(body, headers=[(b"content-length", b"%d" % len(body))])
     assert announced.status == status
 
 
-async def test_usage_teaches_the_desk_and_streams_are_timed() -> None:
+async def test_usage_updates_the_size_estimate_and_streams_are_timed() -> None:
     events = [b'data: {"choices": [{}]}\n\n'] * 3
     usage = b'data: {"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 3}}\n\n'
     found = alone(Scripted(parts=[*events, usage, b"data: [DONE]\n\n"], headers=[EVENTS]))
@@ -154,24 +154,24 @@ async def test_usage_teaches_the_desk_and_streams_are_timed() -> None:
     assert found.counted("overhead_seconds_count") == 1.0
 
 
-async def test_a_route_that_fails_before_its_first_byte_is_replaced_once() -> None:
+async def test_a_route_that_fails_before_its_first_byte_is_retried_on_another() -> None:
     for a in (Scripted(failures=[lost()]), Scripted(parts=[lost()])):
         b = Scripted(parts=[b"b"])
         found = pair(a, b)
-        told = await found.post()
-        assert (told.body, told.headers[b"x-fleetwright-route"]) == (b"b", b"b")
+        exchange = await found.post()
+        assert (exchange.body, exchange.headers[b"x-fleetwright-route"]) == (b"b", b"b")
         assert [answer.closed for answer in a.answers] == [1] * len(a.answers)
         assert found.counted("retries_total", route="a") == 1.0
         assert is_idle(found)
 
 
-async def test_a_second_try_is_by_the_table_in_force_then_whatever_its_buckets() -> None:
+async def test_a_retry_uses_the_current_table_even_with_different_buckets() -> None:
     failing = asyncio.Event()
     a, b = Scripted(parts=[failing, lost()]), Scripted(parts=[b"b"])
     found = pair(a, b)
     prompt = b'{"prompt": "' + b"x" * 4000 + b'"}'
     async with held(found, 1, body=prompt, path="/v1/completions") as (task,):
-        assert len(a.asked) == 1, "the longest prompts have a row of their own"
+        assert len(a.requests) == 1, "the longest prompts have their own row"
         one_row = CellWeights(row=0, column=0, weights={"b": 1.0})
         routes = {"b": Route(replicas=1, most_in_flight=1)}
         found.router.take(
@@ -184,57 +184,57 @@ async def test_a_second_try_is_by_the_table_in_force_then_whatever_its_buckets()
     assert is_idle(found)
 
 
-async def test_what_the_router_takes_is_counted_before_it_asks_and_once() -> None:
+async def test_the_overhead_of_the_router_is_observed_once_per_request() -> None:
     a, b = Scripted(failures=[lost()]), Scripted()
     found = pair(a, b)
     await found.post()
     assert found.counted("overhead_seconds_count") == 1.0
 
 
-async def test_it_is_not_tried_a_third_time() -> None:
+async def test_a_request_is_retried_at_most_once() -> None:
     a, b = Scripted(failures=[lost()] * 9), Scripted(failures=[lost()] * 9)
     found = pair(a, b)
-    told = await found.post()
-    assert (told.status, error_of(told)["type"]) == (502, "server_error")
-    assert len(a.asked) + len(b.asked) == 2
+    exchange = await found.post()
+    assert (exchange.status, error_of(exchange)["type"]) == (502, "server_error")
+    assert len(a.requests) + len(b.requests) == 2
     assert is_idle(found)
 
 
-async def test_the_only_route_is_asked_again_itself() -> None:
+async def test_the_only_route_is_retried_itself() -> None:
     deployment = Scripted(failures=[lost()])
     assert (await alone(deployment).post()).status == 200
-    assert len(deployment.asked) == 2
+    assert len(deployment.requests) == 2
 
 
-async def test_a_route_that_fails_time_after_time_is_left_alone_for_a_while() -> None:
+async def test_a_route_that_fails_repeatedly_is_closed_for_a_while() -> None:
     a, b = Scripted(failures=[lost()] * 99), Scripted()
     found = pair(a, b)
     for _ in range(10):
         assert (await found.post()).status == 200
-    assert len(a.asked) == 3
+    assert len(a.requests) == 3
 
 
-async def test_where_all_routes_fail_none_is_left_alone() -> None:
+async def test_no_route_is_closed_if_all_routes_fail() -> None:
     deployment = Scripted(failures=[lost()] * 8)
     found = alone(deployment)
     assert [(await found.post()).status for _ in range(6)] == [502] * 4 + [200] * 2
 
 
-async def test_an_answer_that_breaks_off_is_not_made_whole() -> None:
+async def test_an_interrupted_response_stays_incomplete() -> None:
     found = alone(Scripted(parts=[b"data: 1\n\n", b"data: {", lost()], headers=[EVENTS]))
-    told = await found.post()
-    assert not told.whole
-    *before, last = told.chunks
+    exchange = await found.post()
+    assert not exchange.whole
+    *before, last = exchange.chunks
     assert before == [b"data: 1\n\n", b"data: {"]
     assert json.loads(last.strip().removeprefix(b"data: "))["error"]["type"] == "server_error"
     assert found.counted("requests_total", route="a", priority="high", outcome="lost") == 1.0
     assert is_idle(found)
 
     plain = await alone(Scripted(parts=[b'{"a', lost()])).post()
-    assert (plain.whole, plain.body) == (False, b'{"a'), "nothing is put behind half a document"
+    assert (plain.whole, plain.body) == (False, b'{"a'), "nothing is appended to an incomplete document"
 
 
-async def test_a_caller_that_hangs_up_ends_the_request_there() -> None:
+async def test_a_disconnect_of_the_caller_ends_the_upstream_request() -> None:
     never, gone = asyncio.Event(), asyncio.Event()
     deployment = Scripted(parts=[b"data: 1\n\n", never], headers=[EVENTS])
     found = alone(deployment)
@@ -247,7 +247,7 @@ async def test_a_caller_that_hangs_up_ends_the_request_there() -> None:
     assert is_idle(found)
 
 
-async def test_a_caller_that_hangs_up_in_the_queue_leaves_it() -> None:
+async def test_a_caller_that_disconnects_in_the_queue_is_removed() -> None:
     first, gone = asyncio.Event(), asyncio.Event()
     deployment = Scripted(parts=[first])
     found = alone(deployment, slots=1)
@@ -258,11 +258,11 @@ async def test_a_caller_that_hangs_up_in_the_queue_leaves_it() -> None:
         assert is_waiting_for(found, 0)
         assert found.counted("requests_total", route="none", priority="high", outcome="gone") == 1.0
         first.set()
-    assert len(deployment.asked) == 1
+    assert len(deployment.requests) == 1
     assert is_idle(found)
 
 
-async def test_a_server_that_cancels_is_obeyed() -> None:
+async def test_a_cancelled_request_releases_its_slot() -> None:
     found = alone(Scripted(parts=[asyncio.Event()]))
     task = asyncio.create_task(found.post())
     await settle()
@@ -272,7 +272,7 @@ async def test_a_server_that_cancels_is_obeyed() -> None:
     assert is_idle(found)
 
 
-async def test_overload_waits_in_order_of_priority() -> None:
+async def test_queued_requests_run_in_order_of_priority() -> None:
     gates = [asyncio.Event() for _ in range(6)]
     order: list[str] = []
     deployment = Scripted()
@@ -293,7 +293,7 @@ async def test_overload_waits_in_order_of_priority() -> None:
     assert order == ["high", "high", "high", "low", "low", "low"]
 
 
-async def test_a_full_queue_and_the_end_of_patience_are_429() -> None:
+async def test_a_full_queue_and_a_queue_timeout_return_429() -> None:
     gate, now_s = asyncio.Event(), 100.0
     found = alone(Scripted(parts=[gate]), slots=1, most_waiting=1, patience_s=5.0, clock=lambda: now_s)
     async with held(found, 1):
@@ -302,19 +302,19 @@ async def test_a_full_queue_and_the_end_of_patience_are_429() -> None:
             now_s += 5.0
             found.router.tick()
         gate.set()
-    for told in (refused, waiting.result()):
-        assert told.status == 429
-        assert int(told.headers[b"retry-after"]) >= 1
-        assert error_of(told)["type"] == "rate_limit_error"
+    for exchange in (refused, waiting.result()):
+        assert exchange.status == 429
+        assert int(exchange.headers[b"retry-after"]) >= 1
+        assert error_of(exchange)["type"] == "rate_limit_error"
     assert found.counted("requests_total", route="none", priority="high", outcome="busy") == 2.0
 
 
-async def test_no_replicas_is_503() -> None:
-    told = await alone(Scripted(), slots=0).post()
-    assert (told.status, error_of(told)["type"]) == (503, "server_error")
+async def test_no_replicas_return_503() -> None:
+    exchange = await alone(Scripted(), slots=0).post()
+    assert (exchange.status, error_of(exchange)["type"]) == (503, "server_error")
 
 
-async def test_weights_change_under_load_and_nothing_is_lost() -> None:
+async def test_weights_change_under_load_without_lost_requests() -> None:
     gate = asyncio.Event()
     a, b = Scripted(parts=[gate, b"done"]), Scripted(parts=[b"done"])
     found = bed(table(weights={"a": 0.5, "b": 0.5}), {"a": a, "b": b})
@@ -323,14 +323,16 @@ async def test_weights_change_under_load_and_nothing_is_lost() -> None:
         after = await asyncio.gather(*(found.post() for _ in range(40)))
         gate.set()
     answers = [task.result() for task in before] + after
-    assert {told.body for told in answers} == {b"done"}
-    assert {told.headers[b"x-fleetwright-plan"] for told in after} == {b"p2"}
-    assert {task.result().headers[b"x-fleetwright-plan"] for task in before} == {b"p1"}, "which chose their routes"
-    assert (len(a.asked), len(b.asked)) == (20, 60)
+    assert {exchange.body for exchange in answers} == {b"done"}
+    assert {exchange.headers[b"x-fleetwright-plan"] for exchange in after} == {b"p2"}
+    assert {task.result().headers[b"x-fleetwright-plan"] for task in before} == {b"p1"}, (
+        "the plan that chose their routes"
+    )
+    assert (len(a.requests), len(b.requests)) == (20, 60)
     assert is_idle(found)
 
 
-async def test_a_table_with_strange_routes_is_refused_and_the_old_one_stays() -> None:
+async def test_a_table_with_unknown_routes_is_refused_and_the_old_one_stays() -> None:
     found = alone(Scripted())
     with pytest.raises(PlanUnusableError, match=r"sends to b, c; allowed: a"):
         found.router.take(table(version="p2", weights={"b": 0.5, "c": 0.5}))
@@ -338,7 +340,7 @@ async def test_a_table_with_strange_routes_is_refused_and_the_old_one_stays() ->
     assert found.counted("table_loads_total", result="refused") == 1.0
 
 
-async def test_the_end_waits_for_what_is_in_flight_and_takes_nobody_more() -> None:
+async def test_stop_waits_for_requests_in_flight_and_refuses_new_ones() -> None:
     gate = asyncio.Event()
     deployment = Scripted(parts=[gate, b"done"])
     found = alone(deployment, slots=1)
@@ -350,11 +352,11 @@ async def test_the_end_waits_for_what_is_in_flight_and_takes_nobody_more() -> No
         assert not ending.done()
         gate.set()
     await ending
-    assert [task.result().body for task in tasks] == [b"done"] * 2, "one of them was still in the queue"
+    assert [task.result().body for task in tasks] == [b"done"] * 2, "one of the requests was still in the queue"
     assert deployment.closed
 
 
-async def test_whoever_asks_for_the_end_again_waits_for_it_too() -> None:
+async def test_a_second_stop_waits_for_the_same_end() -> None:
     gate = asyncio.Event()
     found = alone(Scripted(parts=[gate]))
     async with held(found, 1):
@@ -365,7 +367,7 @@ async def test_whoever_asks_for_the_end_again_waits_for_it_too() -> None:
         await asyncio.gather(*endings)
 
 
-async def test_the_lifespan_of_the_server_starts_and_stops() -> None:
+async def test_the_asgi_lifespan_starts_and_stops_the_router() -> None:
     found, sent = alone(Scripted()), list[str]()
     coming = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
 

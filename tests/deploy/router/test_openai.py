@@ -1,4 +1,4 @@
-"""What is read of a request decides where it goes; what cannot be read is refused by name."""
+"""Sizes and headers read from OpenAI requests; invalid requests are refused with the field."""
 
 import json
 from math import inf
@@ -44,7 +44,7 @@ def test_images_are_not_text_and_tools_are() -> None:
     ("prompt", "text_bytes", "tokens"),
     [("grüß", 6, None), (["ab", "c"], 3, None), ([1, 2, 3], 0, 3), ([[1, 2], [3]], 0, 3)],
 )
-def test_prompts_of_every_form(prompt: Any, text_bytes: int, tokens: int | None) -> None:
+def test_prompts_of_every_form_are_measured(prompt: Any, text_bytes: int, tokens: int | None) -> None:
     arrival = arrival_of(question({"prompt": prompt}, target=COMPLETION))
     assert (arrival.prompt_bytes, arrival.prompt_tokens) == (text_bytes, tokens)
 
@@ -59,11 +59,11 @@ def test_prompts_of_every_form(prompt: Any, text_bytes: int, tokens: int | None)
         ({"max_tokens": 10**30}, 2.0**53),
     ],
 )
-def test_the_bound_on_the_answer(more: dict[str, Any], most: float) -> None:
+def test_the_limit_of_output_tokens_is_read(more: dict[str, Any], most: float) -> None:
     assert arrival_of(question(chat("hi", **more))).most_tokens == most
 
 
-def test_headers_tell_class_and_priority() -> None:
+def test_headers_set_class_and_priority() -> None:
     found = arrival_of(question(chat("hi"), x_fleetwright_class=" batch ", x_fleetwright_priority="Low"))
     assert (found.caller, found.priority) == (b"batch", Priority.LOW)
     plain = arrival_of(question(chat("hi")))
@@ -71,17 +71,17 @@ def test_headers_tell_class_and_priority() -> None:
 
 
 @pytest.mark.parametrize("target", ["/v1/chat/completions", "/chat/completions", "/v1/chat/completions/?x=1"])
-def test_paths_with_and_without_version(target: str) -> None:
+def test_paths_with_and_without_a_version_are_accepted(target: str) -> None:
     assert arrival_of(question(chat("hello"), target=target)).prompt_bytes == 5
 
 
-def test_other_paths_are_not_read() -> None:
+def test_bodies_of_other_paths_are_not_parsed() -> None:
     assert arrival_of(question(b"\x00\xff", target="/v1/audio/speech")).prompt_bytes == 2
     assert arrival_of(question({"input": "text"}, target="/v1/embeddings")).prompt_bytes == len(b'{"input": "text"}')
 
 
 @pytest.mark.parametrize(
-    ("document", "says", "param"),
+    ("document", "message", "param"),
     [
         (b"{", "not JSON", None),
         (b"\xff", "not JSON", None),
@@ -96,8 +96,8 @@ def test_other_paths_are_not_read() -> None:
         (chat("hi", max_completion_tokens="5"), "whole number", "max_completion_tokens"),
     ],
 )
-def test_what_cannot_be_read_is_named(document: Any, says: str, param: str | None) -> None:
-    with pytest.raises(BadRequestError, match=says) as caught:
+def test_an_invalid_chat_request_is_refused_with_its_field(document: Any, message: str, param: str | None) -> None:
+    with pytest.raises(BadRequestError, match=message) as caught:
         arrival_of(question(document))
     assert caught.value.param == param
     error = json.loads(caught.value.body)["error"]
@@ -105,7 +105,7 @@ def test_what_cannot_be_read_is_named(document: Any, says: str, param: str | Non
 
 
 @pytest.mark.parametrize("prompt", [None, 5, [], [1, "a"], {}])
-def test_a_completion_without_a_prompt(prompt: Any) -> None:
+def test_a_completion_without_a_valid_prompt_is_refused(prompt: Any) -> None:
     with pytest.raises(BadRequestError) as caught:
         arrival_of(question({"prompt": prompt}, target=COMPLETION))
     assert caught.value.param == "prompt"
@@ -119,7 +119,7 @@ def test_a_completion_without_a_prompt(prompt: Any) -> None:
         ({"x_fleetwright_class": ""}, "x-fleetwright-class"),
     ],
 )
-def test_headers_out_of_range(headers: dict[str, str], param: str) -> None:
+def test_invalid_headers_are_refused_with_their_name(headers: dict[str, str], param: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         arrival_of(question(chat("hi"), **headers))
     assert caught.value.param == param
@@ -133,9 +133,7 @@ JSONS = st.recursive(
 
 
 @given(messages=JSONS, prompt=JSONS, most=JSONS, tools=JSONS, target=st.sampled_from([CHAT, COMPLETION]))
-def test_nothing_that_is_sent_is_worse_than_unreadable(
-    messages: Any, prompt: Any, most: Any, tools: Any, target: str
-) -> None:
+def test_any_document_is_read_or_refused(messages: Any, prompt: Any, most: Any, tools: Any, target: str) -> None:
     document = {"messages": messages, "prompt": prompt, "max_tokens": most, "tools": tools}
     try:
         arrival = arrival_of(question(document, target=target))

@@ -1,4 +1,4 @@
-"""Real engines on real sockets: bytes, streams, callers that go, engines that die."""
+"""Engine doubles on real sockets: bytes, streams, disconnecting callers, dying engines."""
 
 import asyncio
 import json
@@ -45,13 +45,13 @@ async def whole(found: Any) -> bytes:
         found.close()
 
 
-async def test_bodies_and_heads_come_as_the_engine_sent_them() -> None:
+async def test_bodies_and_headers_arrive_as_the_engine_sent_them() -> None:
     engine = Engine("a")
     async with listening(engine) as url:
-        there = upstream(url)
-        found = await there.ask(question())
+        client = upstream(url)
+        found = await client.ask(question())
         body = await whole(found)
-        await there.close()
+        await client.close()
     assert engine.bodies == [BODY]
     assert found.head.status == 200
     assert dict(found.head.headers)[b"content-type"] == b"application/json"
@@ -61,33 +61,33 @@ async def test_bodies_and_heads_come_as_the_engine_sent_them() -> None:
 @pytest.mark.parametrize(
     "target", ["@evil.test/v1", "//evil.test/v1", "/\\@evil.test", "/?@evil.test/", ":81/v1", ".evil.test/"]
 )
-async def test_no_target_chooses_who_is_asked(target: str) -> None:
+async def test_no_request_target_changes_the_called_host(target: str) -> None:
     engine = Engine("a")
     async with listening(engine) as url:
-        there = upstream(url)
-        found = await there.ask(replace(question(), target=target))
+        client = upstream(url)
+        found = await client.ask(replace(question(), target=target))
         assert found.head.status == 200
         await whole(found)
-        await there.close()
+        await client.close()
     assert engine.bodies == [BODY]
 
 
-async def test_targets_are_below_the_address_of_the_engine() -> None:
-    seen: list[bytes] = []
+async def test_targets_are_appended_to_the_address_of_the_engine() -> None:
+    requested: list[bytes] = []
 
     async def noting(scope: Any, _receive: Any, send: Any) -> None:
-        seen.append(scope["raw_path"] + b"?" + scope["query_string"])
+        requested.append(scope["raw_path"] + b"?" + scope["query_string"])
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
     async with listening(noting) as url:
-        there = upstream(f"{url}/below/")
-        await whole(await there.ask(replace(question(), target="/v1/m%C3%A4?a=%20b")))
-        await there.close()
-    assert seen == [b"/below/v1/m%C3%A4?a=%20b"]
+        client = upstream(f"{url}/below/")
+        await whole(await client.ask(replace(question(), target="/v1/m%C3%A4?a=%20b")))
+        await client.close()
+    assert requested == [b"/below/v1/m%C3%A4?a=%20b"]
 
 
-async def test_a_stream_through_the_router_is_the_engines_own() -> None:
+async def test_a_stream_through_the_router_equals_that_of_the_engine() -> None:
     engine = Engine("a")
     async with listening(engine) as url, aiohttp.ClientSession() as http:
         async with http.post(f"{url}/v1/chat/completions", data=STREAM) as direct:
@@ -100,7 +100,7 @@ async def test_a_stream_through_the_router_is_the_engines_own() -> None:
     assert engine.bodies == [STREAM] * 2
 
 
-async def test_tokens_come_one_by_one(tmp_path: Path) -> None:
+async def test_tokens_are_streamed_one_by_one(tmp_path: Path) -> None:
     engine, gate = Engine("a"), tmp_path / "gate"
     async with listening(engine) as url:
         router = bed(table(weights={"a": 1.0}), {"a": upstream(url)}).router
@@ -116,7 +116,7 @@ async def test_tokens_come_one_by_one(tmp_path: Path) -> None:
         await router.stop()
 
 
-async def test_who_hangs_up_is_gone_at_the_engine_too() -> None:
+async def test_a_disconnect_of_the_caller_reaches_the_engine() -> None:
     engine = Engine("a")
     async with listening(engine) as url:
         found = bed(table(weights={"a": 1.0}), {"a": upstream(url)})
@@ -130,46 +130,46 @@ async def test_who_hangs_up_is_gone_at_the_engine_too() -> None:
         await found.router.stop()
 
 
-async def test_an_engine_that_is_not_there_is_passed_over() -> None:
+async def test_an_unreachable_replica_is_skipped() -> None:
     engine = Engine("a")
     async with listening(engine) as url:
-        there = upstream(nobody(), url)
+        client = upstream(nobody(), url)
         with pytest.raises(UpstreamError, match="a did not respond: ClientConnectorError"):
-            await there.ask(question())
+            await client.ask(question())
         for _ in range(3):
-            await whole(await there.ask(question()))
-        await there.close()
+            await whole(await client.ask(question()))
+        await client.close()
     assert len(engine.bodies) == 3
 
 
 async def test_replicas_are_filled_evenly() -> None:
     engines = [Engine("1"), Engine("2")]
     async with listening(engines[0]) as one, listening(engines[1]) as two:
-        there = upstream(one, two)
-        found = await asyncio.gather(*(there.ask(question(STREAM, x_token_ms="1000000")) for _ in range(10)))
+        client = upstream(one, two)
+        found = await asyncio.gather(*(client.ask(question(STREAM, x_token_ms="1000000")) for _ in range(10)))
         assert Counter(engine.in_flight for engine in engines) == {5: 2}
         for each in found:
             each.close()
         await until(lambda: not any(engine.in_flight for engine in engines))
-        await there.close()
+        await client.close()
 
 
-async def test_an_engine_that_dies_in_its_answer_breaks_off() -> None:
+async def test_an_engine_that_dies_during_its_response_raises_an_error() -> None:
     async def dying(_scope: Any, _receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"100")]})
         await send({"type": "http.response.body", "body": b"half", "more_body": True})
 
     async with listening(dying) as url:
-        there = upstream(url)
-        found = await there.ask(question())
+        client = upstream(url)
+        found = await client.ask(question())
         with pytest.raises(UpstreamError, match="a failed during its response: ClientPayloadError"):
             await whole(found)
-        await there.close()
+        await client.close()
 
 
-async def test_silence_ends() -> None:
+async def test_a_silent_engine_times_out() -> None:
     async with listening(Engine("a")) as url:
-        there = upstream(url, silence_s=0.05)
+        client = upstream(url, silence_s=0.05)
         with pytest.raises(UpstreamError, match="Timeout"):
-            await whole(await there.ask(question(x_token_ms="1000")))
-        await there.close()
+            await whole(await client.ask(question(x_token_ms="1000")))
+        await client.close()

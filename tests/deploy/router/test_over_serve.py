@@ -1,4 +1,4 @@
-"""Handles as Serve's behave: callers that go, and replicas that are taken away, at any turn of the event loop."""
+"""Doubles of Serve handles: callers disconnect and replicas are removed at any turn of the event loop."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.deploy.router.asgi import JSON, Bed, Told, bed
+from tests.deploy.router.asgi import JSON, Bed, Exchange, bed
 from tests.deploy.router.tables import table, waiting_in
 
 pytest.importorskip("ray.serve", reason="the extra `ray`")
@@ -19,13 +19,13 @@ from ray.serve.exceptions import RayServeException
 from deploy.router.serve_app import ServeUpstream, present
 
 TURNS = st.integers(0, 14)
-TURNS_TO_HEAR = 4  # from what the server tells to the end of the request
+DISCONNECT_TURNS = 4  # from the disconnect message to the end of the request
 PLAN = st.lists(st.one_of(st.integers(0, 3), st.just("fails")), min_size=1, max_size=4)
 
 
 @dataclass
 class Stream:
-    """One call in a replica: each item comes so many turns after it was asked for, or the call fails."""
+    """One call in a replica: each item arrives after a number of turns, or the call fails."""
 
     plan: Sequence[int | str]
     cancelled: bool = False
@@ -54,18 +54,18 @@ class Stream:
 
 @dataclass
 class Handle:
-    """Of one deployment."""
+    """The handle of one deployment."""
 
     plan: Sequence[int | str]
-    heard: asyncio.Event  # that the caller has hung up
+    disconnected: asyncio.Event  # set once the caller has disconnected
     calls: list[Stream] = field(default_factory=list)
-    for_nobody: int = 0
+    calls_after_disconnect: int = 0
 
     def options(self, **_options: Any) -> Self:
         return self
 
     def remote(self, *_question: Any) -> Stream:
-        self.for_nobody += self.heard.is_set()
+        self.calls_after_disconnect += self.disconnected.is_set()
         self.calls.append(Stream(self.plan))
         return self.calls[-1]
 
@@ -75,40 +75,40 @@ async def turns(count: int) -> None:
         await asyncio.sleep(0)
 
 
-async def asked(a: Handle, b: Handle, *, gone: int | None, abandoned: int) -> tuple[Bed, Told]:
-    """A request, during which the caller goes and a deployment loses its replicas, each at its turn."""
+async def send_request(a: Handle, b: Handle, *, gone: int | None, abandoned: int) -> tuple[Bed, Exchange]:
+    """Send a request; the caller disconnects and a deployment loses its replicas at the given turns."""
     upstreams = {"a": ServeUpstream("a", a), "b": ServeUpstream("b", b)}
     found = bed(table(weights={"a": 1 - 1e-7, "b": 1e-7}), upstreams)
     left = asyncio.Event()
-    asking = asyncio.create_task(found.post(gone=left))
+    request_task = asyncio.create_task(found.post(gone=left))
 
     async def go(count: int) -> None:
         await turns(count)
         left.set()
-        await turns(TURNS_TO_HEAR)
-        a.heard.set()
+        await turns(DISCONNECT_TURNS)
+        a.disconnected.set()
 
     async def abandon() -> None:
         await turns(abandoned)
         upstreams["a"].abandon()
 
-    beside = [asyncio.create_task(abandon())]
+    side_tasks = [asyncio.create_task(abandon())]
     if gone is not None:
-        beside.append(asyncio.create_task(go(gone)))
-    told = await asking
-    await asyncio.gather(*beside)
+        side_tasks.append(asyncio.create_task(go(gone)))
+    exchange = await request_task
+    await asyncio.gather(*side_tasks)
     await turns(5)
-    return found, told
+    return found, exchange
 
 
 @given(plans=st.tuples(PLAN, PLAN), gone=st.one_of(st.none(), TURNS), abandoned=TURNS)
-def test_whenever_a_caller_goes_its_place_comes_back_and_nobody_is_served_for_it(
+def test_a_disconnect_at_any_turn_releases_the_slot_and_starts_no_call(
     plans: tuple[list[int | str], list[int | str]], gone: int | None, abandoned: int
 ) -> None:
-    async def play() -> None:
-        heard = asyncio.Event()
-        a, b = Handle(plans[0], heard), Handle(plans[1], heard)
-        found, told = await asked(a, b, gone=gone, abandoned=abandoned)
+    async def run_case() -> None:
+        disconnected = asyncio.Event()
+        a, b = Handle(plans[0], disconnected), Handle(plans[1], disconnected)
+        found, exchange = await send_request(a, b, gone=gone, abandoned=abandoned)
         scheduler = found.router.front.scheduler
         assert not any(scheduler.in_flight.values())
         assert not any(waiting_in(scheduler).values())
@@ -121,36 +121,36 @@ def test_whenever_a_caller_goes_its_place_comes_back_and_nobody_is_served_for_it
         }
         assert sum(ended.values()) == 1.0, ended
         if gone is None:
-            assert told.status == (502 if ended["failed"] else 200)
-            assert told.whole == (not ended["lost"])
+            assert exchange.status == (502 if ended["failed"] else 200)
+            assert exchange.whole == (not ended["lost"])
             assert not ended["gone"]
-        assert a.for_nobody + b.for_nobody == 0
+        assert a.calls_after_disconnect + b.calls_after_disconnect == 0
 
-    asyncio.run(play())
+    asyncio.run(run_case())
 
 
-async def gone_as_it_is_abandoned() -> tuple[Handle, Handle]:
+async def cancel_during_abandon() -> tuple[Handle, Handle]:
     a, b = Handle([99], asyncio.Event()), Handle([0, 0], asyncio.Event())
     upstreams = {"a": ServeUpstream("a", a), "b": ServeUpstream("b", b)}
     found = bed(table(weights={"a": 1 - 1e-7, "b": 1e-7}), upstreams)
-    asking = asyncio.create_task(found.post())
+    request_task = asyncio.create_task(found.post())
     await turns(5)
     upstreams["a"].abandon()
-    asking.cancel()
+    request_task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asking
+        await request_task
     assert not any(found.router.front.scheduler.in_flight.values())
     return a, b
 
 
-def test_a_caller_that_goes_as_its_replica_is_taken_away_is_not_served_elsewhere() -> None:
-    a, b = asyncio.run(gone_as_it_is_abandoned())
+def test_a_cancelled_request_is_not_retried_when_its_replica_is_removed() -> None:
+    a, b = asyncio.run(cancel_during_abandon())
     assert (len(a.calls), len(b.calls)) == (1, 0)
     assert a.calls[0].cancelled
 
 
-def test_a_replica_that_takes_in_another_config_is_still_there() -> None:
-    """Were it counted as none, the only replica of a deployment would have its requests refused for that moment."""
+def test_a_replica_that_updates_its_config_counts_as_present() -> None:
+    """Otherwise the router would refuse requests while the only replica of a deployment updates its config."""
     assert present({"UPDATING": 1}) == present({"RECOVERING": 1}) == 1
     assert present({"RUNNING": 2, "UPDATING": 1, "PENDING_MIGRATION": 1, "STARTING": 5, "STOPPING": 3}) == 4
     assert present({}) == 0

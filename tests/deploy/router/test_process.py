@@ -1,4 +1,4 @@
-"""The router's process: its table is replaced while it runs, and it ends when its last answer has."""
+"""The router process: its table is replaced while it runs, and it ends after its last response."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 20, "stre
 
 @asynccontextmanager
 async def router(folder: Path, engines: dict[str, list[str]]) -> AsyncIterator[tuple[str, asyncio.subprocess.Process]]:
-    """The process, once it answers."""
+    """Run the router process and yield its URL."""
     port, metrics_port = (nobody().rpartition(":")[2] for _ in range(2))
     config = folder / "router.json"
     config.write_text(json.dumps({"engines": engines, "table_file": str(folder / "table.json")}))
@@ -54,10 +54,10 @@ async def plan_in_force(http: Any, url: str) -> str:
     try:
         return (await post(http, url))[0]
     except aiohttp.ClientError:
-        return "nobody"
+        return "unreachable"
 
 
-async def test_the_table_is_replaced_while_it_runs_and_the_end_waits(tmp_path: Path) -> None:
+async def test_the_table_is_replaced_at_runtime_and_the_end_waits_for_responses(tmp_path: Path) -> None:
     def put(version: str, name: str) -> None:
         new = tmp_path / "new.json"
         new.write_text(table(version=version, weights={name: 1.0}).model_dump_json())
@@ -81,7 +81,7 @@ async def test_the_table_is_replaced_while_it_runs_and_the_end_waits(tmp_path: P
         last = asyncio.create_task(post(http, url, **{"x-until": str(gate)}))
         await until(lambda: b.in_flight == 1)
         process.send_signal(signal.SIGTERM)
-        while await plan_in_force(http, url) != "nobody":
+        while await plan_in_force(http, url) != "unreachable":
             await asyncio.sleep(0.05)
         gate.touch()
         assert (await last)[1].endswith(b"data: [DONE]\n\n")
@@ -90,12 +90,12 @@ async def test_the_table_is_replaced_while_it_runs_and_the_end_waits(tmp_path: P
     assert b.bodies
 
 
-async def test_a_table_that_cannot_be_used_is_refused_once_and_the_next_one_taken(tmp_path: Path) -> None:
-    looks = 0
+async def test_an_unusable_table_is_refused_once_and_the_next_one_is_used(tmp_path: Path) -> None:
+    polls = 0
 
     async def sleep(_seconds: float) -> None:
-        nonlocal looks
-        looks += 1
+        nonlocal polls
+        polls += 1
         await asyncio.sleep(0)
 
     path = tmp_path / "table.json"
@@ -103,12 +103,12 @@ async def test_a_table_that_cannot_be_used_is_refused_once_and_the_next_one_take
     file, found = TableFile(path), bed(table(weights={"a": 1.0}), {"a": Scripted()})
     file.read()
     following = asyncio.create_task(follow(found.router, file, clock=replace(Clock(), sleep=sleep)))
-    for refused, text in enumerate(['{"version": "bad"}', table(weights={"strange": 1.0}).model_dump_json()], start=1):
+    for refused, text in enumerate(['{"version": "bad"}', table(weights={"unknown": 1.0}).model_dump_json()], start=1):
         path.write_text(text)
         await until(lambda n=refused: found.counted("table_loads_total", result="refused") == n)  # type: ignore[misc]
     path.unlink()
-    seen = looks
-    await until(lambda: looks > seen + 1)
+    polls_before = polls
+    await until(lambda: polls > polls_before + 1)
     path.write_text(table(version="p2", weights={"a": 1.0}).model_dump_json())
     await until(lambda: found.router.front.scheduler.table.version == "p2")
     assert found.counted("table_loads_total", result="refused") == 2
@@ -124,14 +124,14 @@ def test_a_file_is_read_again_only_when_it_changes(tmp_path: Path) -> None:
     path.write_text("{")
     with pytest.raises(ValueError, match="JSON"):
         file.changed()
-    assert file.changed() is None, "told of once"
+    assert file.changed() is None, "the error is reported once"
     path.write_text(table(version="p2").model_dump_json())
     assert file.changed() == table(version="p2")
 
 
 @pytest.mark.parametrize(
-    ("engines", "says"), [({}, "at least 1"), ({"a": []}, "at least one address"), ({"a": ["ftp://x"]}, "pattern")]
+    ("engines", "message"), [({}, "at least 1"), ({"a": []}, "at least one address"), ({"a": ["ftp://x"]}, "pattern")]
 )
-def test_engines_without_addresses(engines: dict[str, list[str]], says: str) -> None:
-    with pytest.raises(ValueError, match=says):
+def test_engines_without_valid_addresses_are_refused(engines: dict[str, list[str]], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         RouterFile.model_validate({"engines": engines, "table_file": "t.json"})

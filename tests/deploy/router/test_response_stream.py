@@ -1,4 +1,4 @@
-"""What an answer tells does not depend on where its chunks are cut."""
+"""Usage and times read from a response do not depend on its chunk boundaries."""
 
 import itertools
 import json
@@ -38,7 +38,7 @@ CUTS = st.lists(st.integers(0, 10_000), max_size=12)
 
 
 @given(tokens=st.lists(st.text(max_size=8), max_size=20), end=NEWLINES, cuts=CUTS, done=st.booleans())
-def test_events_are_counted_wherever_chunks_are_cut(
+def test_events_are_counted_for_any_chunk_boundaries(
     tokens: list[str], end: bytes, cuts: list[int], *, done: bool
 ) -> None:
     reader = read(stream(tokens, end=end, done=done), cuts)
@@ -47,16 +47,16 @@ def test_events_are_counted_wherever_chunks_are_cut(
 
 
 @given(tokens=st.lists(st.text(max_size=8), max_size=20), end=NEWLINES, cuts=CUTS, prompt=st.integers(0, 10**6))
-def test_the_engines_own_count_is_believed(tokens: list[str], end: bytes, cuts: list[int], prompt: int) -> None:
+def test_the_token_count_of_the_engine_is_used(tokens: list[str], end: bytes, cuts: list[int], prompt: int) -> None:
     usage = {"prompt_tokens": prompt, "completion_tokens": 3 * len(tokens) + 1}
     found = read(stream(tokens, end=end, usage=usage), cuts).usage()
     assert found == Usage(prompt_tokens=prompt, output_tokens=3 * len(tokens) + 1)
 
 
 @given(text=st.text(), cuts=CUTS)
-def test_an_answer_in_one_piece_is_read_and_what_it_says_is_not_believed(text: str, cuts: list[int]) -> None:
-    said = 'so "usage": {"prompt_tokens": 9, "completion_tokens": 9}' + text
-    document = {"choices": [{"message": {"content": said}}], "usage": {"prompt_tokens": 4, "completion_tokens": 2}}
+def test_usage_is_read_from_the_document_and_not_from_its_content(text: str, cuts: list[int]) -> None:
+    content = 'so "usage": {"prompt_tokens": 9, "completion_tokens": 9}' + text
+    document = {"choices": [{"message": {"content": content}}], "usage": {"prompt_tokens": 4, "completion_tokens": 2}}
     assert read(json.dumps(document).encode(), cuts, streamed=False).usage() == Usage(prompt_tokens=4, output_tokens=2)
     del document["usage"]
     assert read(json.dumps(document).encode(), cuts, streamed=False).usage() == Usage()
@@ -65,16 +65,16 @@ def test_an_answer_in_one_piece_is_read_and_what_it_says_is_not_believed(text: s
 @pytest.mark.parametrize(
     "usage", ["null", "{", '{"prompt_tokens": "5"}', '{"prompt_tokens": -1}', '{"prompt_tokens": true}', "[]"]
 )
-def test_counts_that_are_none(usage: str) -> None:
+def test_invalid_token_counts_are_ignored(usage: str) -> None:
     assert read(b'{"usage": %s' % usage.encode(), [], streamed=False).usage() == Usage()
 
 
-def test_the_responses_protocol_counts_under_other_names() -> None:
+def test_the_usage_names_of_the_responses_protocol_are_read() -> None:
     body = b'{"usage": {"input_tokens": 5, "output_tokens": 6}}'
     assert read(body, [], streamed=False).usage() == Usage(prompt_tokens=5, output_tokens=6)
 
 
-def test_only_the_end_of_a_long_answer_is_kept() -> None:
+def test_only_the_tail_of_a_long_response_is_kept() -> None:
     reader = AnswerReader(streamed=False)
     for _ in range(100):
         reader.observe(b"x" * TAIL_BYTES, now_s=0.0)
@@ -83,7 +83,7 @@ def test_only_the_end_of_a_long_answer_is_kept() -> None:
     assert len(reader._tail) == TAIL_BYTES
 
 
-def test_times_are_those_of_events_and_not_of_comments() -> None:
+def test_times_are_measured_at_events_and_not_at_comments() -> None:
     reader = AnswerReader(streamed=True)
     for now_s, chunk in [(1.0, b": ping\n\n"), (2.0, b"data: 1\n\n"), (4.0, b"data: 2\n\n"), (9.0, b": ping\n\n")]:
         reader.observe(chunk, now_s=now_s)
@@ -92,7 +92,7 @@ def test_times_are_those_of_events_and_not_of_comments() -> None:
     assert reader.token_s(1) is None
 
 
-def test_what_is_compressed_is_timed_and_not_read() -> None:
+def test_compressed_responses_are_timed_and_not_parsed() -> None:
     reader = AnswerReader(streamed=True, readable=False)
     reader.observe(b"\x1f\x8b data: 5", now_s=1.0)
     assert (reader.first_s, reader.usage()) == (1.0, Usage())

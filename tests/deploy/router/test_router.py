@@ -1,4 +1,4 @@
-"""The router beside its requests: it asks the guard, counts who runs, and tells what it sees."""
+"""The background work of the router: power from the guard, replica counts, and metrics."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -46,17 +46,17 @@ class GuardPage:
 
     def __init__(self, row_w: float) -> None:
         self.row_w = row_w
-        self.asked = 0
+        self.requests = 0
 
     async def __call__(self, scope: Any, _receive: Any, send: Callable[[Any], Awaitable[None]]) -> None:
-        self.asked += 1
+        self.requests += 1
         assert scope["path"] == "/metrics"
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": PAGE.format(row_w=self.row_w).encode()})
 
 
 def quick(upstream: Scripted, *, count_replicas: CountReplicas | None = None) -> Bed:
-    """A router whose periods are a hundredth of what they are."""
+    """A router whose periods are 100 times shorter."""
 
     async def sleep(seconds: float) -> None:
         await asyncio.sleep(seconds / 100)
@@ -73,21 +73,21 @@ def quick(upstream: Scripted, *, count_replicas: CountReplicas | None = None) ->
     return Bed(router, registry)
 
 
-async def test_low_prompts_wait_until_the_row_has_watts() -> None:
+async def test_low_priority_prompts_wait_for_power_in_the_row() -> None:
     page, deployment = GuardPage(9750.0), Scripted()
     found = quick(deployment)
     async with listening(page) as url, running(found.router) as router:
         router.set_power_source(PowerSource(url=url, row="r", step_w=100.0, patience_s=60.0))
-        await until(lambda: page.asked > 1)
+        await until(lambda: page.requests > 1)
         low = asyncio.create_task(found.post(headers=LOW))
-        assert (await found.post()).status == 200, "9850 W are below what high prompts are held to"
+        assert (await found.post()).status == 200, "9850 W are below the limit of high-priority prompts"
         assert waiting_in(router.front.scheduler)[Priority.LOW] == 1
         page.row_w = 9600.0
         assert (await low).status == 200
         assert found.counted("watts_age_seconds") >= 1.0
 
 
-async def test_without_its_guard_low_prompts_wait_and_high_ones_go() -> None:
+async def test_without_the_guard_low_priority_waits_and_high_priority_runs() -> None:
     found = quick(Scripted())
     async with running(found.router) as router:
         router.set_power_source(PowerSource(url=nobody(), row="r", step_w=100.0, patience_s=60.0))
@@ -98,7 +98,7 @@ async def test_without_its_guard_low_prompts_wait_and_high_ones_go() -> None:
         assert (await low).status == 200
 
 
-async def test_room_follows_who_runs() -> None:
+async def test_slots_follow_the_running_replicas() -> None:
     counts = ReplicaCounts(replicas={"a": 3}, routers=2)
 
     async def count() -> ReplicaCounts:
@@ -119,7 +119,7 @@ async def test_room_follows_who_runs() -> None:
         )
 
 
-async def test_a_count_that_fails_leaves_the_last() -> None:
+async def test_a_failed_replica_count_keeps_the_last_one() -> None:
     calls = 0
 
     async def count() -> ReplicaCounts:
@@ -134,7 +134,7 @@ async def test_a_count_that_fails_leaves_the_last() -> None:
         assert router.front.scheduler.slots == {"a": 5}
 
 
-def test_only_the_largest_buckets_have_a_name() -> None:
+def test_only_the_largest_buckets_have_their_own_label() -> None:
     edges = tuple(range(1, 21))
     many = table().model_dump() | {"input_tokens": edges, "output_tokens": (50, 500)}
     many["share"] = [[0.04, 0.01]] * 20
@@ -145,7 +145,7 @@ def test_only_the_largest_buckets_have_a_name() -> None:
     assert sum(name == OTHERS for name in names.values()) == 40 - MAX_BUCKETS
 
 
-async def test_weights_that_ended_are_told_as_none() -> None:
+async def test_weights_of_removed_routes_are_exported_as_zero() -> None:
     found = quick(Scripted())
     router, registry = found.router, found.registry
 

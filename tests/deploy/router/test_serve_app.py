@@ -1,4 +1,4 @@
-"""The router as Serve runs it, without Serve: whom it counts, and what it does while Serve does not say."""
+"""The router application of Serve, without Serve: replica counts, an unresponsive Serve, and the table in force."""
 
 import json
 import threading
@@ -23,20 +23,20 @@ from tests.testbed.waiting import PATIENCE_S
 pytestmark = pytest.mark.anyio
 
 
-def said(**running: int) -> SimpleNamespace:
-    """What `serve.status` answers."""
+def status_of(**running: int) -> SimpleNamespace:
+    """The result of `serve.status`."""
     deployments = {name: SimpleNamespace(replica_states={"RUNNING": count}) for name, count in running.items()}
     return SimpleNamespace(applications={"chat": SimpleNamespace(deployments=deployments)})
 
 
 @pytest.fixture
 def replica(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], RouterReplica]:
-    """One that asks as given."""
+    """A router replica with the given `serve.status`."""
 
     def made(status: Callable[[], Any]) -> RouterReplica:
         monkeypatch.setattr(serve, "get_replica_context", lambda: SimpleNamespace(app_name="chat"))
         monkeypatch.setattr(serve, "status", status)
-        handle = SimpleNamespace(options=lambda **_options: None)  # of engines that nobody asks
+        handle = SimpleNamespace(options=lambda **_options: None)  # no test calls the engines
         return RouterReplica({"on-h100": handle, "on-l4": handle}, {})
 
     return made
@@ -52,26 +52,28 @@ def gate() -> Iterator[threading.Event]:
             thread.join(PATIENCE_S)
 
 
-async def test_it_counts_its_own_engines_and_routers(replica: Callable[[Callable[[], Any]], RouterReplica]) -> None:
-    counted = replica(lambda: said(**{SERVE_NAME: 2, "on-h100": 3, "other": 7}))
+async def test_the_replicas_of_its_own_engines_and_routers_are_counted(
+    replica: Callable[[Callable[[], Any]], RouterReplica],
+) -> None:
+    counted = replica(lambda: status_of(**{SERVE_NAME: 2, "on-h100": 3, "other": 7}))
     assert await counted._count_replicas() == ReplicaCounts(replicas={"on-h100": 3, "on-l4": 0}, routers=2)
 
 
-async def test_a_serve_that_does_not_say_is_asked_once_and_holds_nothing_up(
+async def test_an_unresponsive_serve_gets_one_call_and_does_not_block(
     replica: Callable[[Callable[[], Any]], RouterReplica], gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serve_app, "STATUS_S", 0.0)
-    silent = replica(lambda: gate.wait(PATIENCE_S) and said())
+    silent = replica(lambda: gate.wait(PATIENCE_S) and status_of())
     for _ in range(10):
         with pytest.raises(UnreachableError, match="Serve's status"):
             await silent._count_replicas()
     assert sum(thread.name.startswith("call: ") for thread in threading.enumerate()) == 1
 
 
-async def test_it_tells_the_table_in_force_also_after_one_that_it_refused(
+async def test_the_table_in_force_is_reported_also_after_a_refused_one(
     replica: Callable[[Callable[[], Any]], RouterReplica],
 ) -> None:
-    running = replica(lambda: said(**{SERVE_NAME: 1, "on-h100": 1, "on-l4": 1}))
+    running = replica(lambda: status_of(**{SERVE_NAME: 1, "on-h100": 1, "on-l4": 1}))
     scope = {"type": "http", "method": "GET", "path": "/chat/fleetwright/table", "root_path": "/chat"}
     sent: list[Any] = []
 
@@ -81,16 +83,16 @@ async def test_it_tells_the_table_in_force_also_after_one_that_it_refused(
     async def send(message: Any) -> None:
         sent.append(message)
 
-    async def told() -> Any:
+    async def table_response() -> Any:
         sent.clear()
         await running.__serve_build_asgi_app__()(scope, receive, send)
         return sent[0]["status"], json.loads(sent[-1]["body"]).get("version")
 
-    assert (await told())[0] == 503
+    assert (await table_response())[0] == 503
     good = table(weights={"on-h100": 0.5, "on-l4": 0.5}, version="p1")
     await running.reconfigure({"table": good.model_dump(mode="json")})
-    assert await told() == (200, "p1")
-    strange = table(weights={"on-t4": 1.0}, version="p2")
-    await running.reconfigure({"table": strange.model_dump(mode="json")})
-    assert await told() == (200, "p1")
+    assert await table_response() == (200, "p1")
+    unknown = table(weights={"on-t4": 1.0}, version="p2")
+    await running.reconfigure({"table": unknown.model_dump(mode="json")})
+    assert await table_response() == (200, "p1")
     await running.__serve_build_asgi_app__()._stop()

@@ -1,4 +1,4 @@
-"""A table is whole or refused, and knows a bucket for every size."""
+"""A routing table is complete or refused, and has a bucket for every size."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ from fleet.sizes.histogram import SizeBuckets
 from tests.deploy.router.tables import INPUTS, OUTPUTS, table
 
 
-def test_sizes_have_their_buckets() -> None:
+def test_sizes_map_to_buckets() -> None:
     found = table()
     assert [found.row_of(tokens) for tokens in (0, 100, 101, 1000, 10**9)] == [0, 0, 1, 1, 1]
     assert [found.column_of(tokens) for tokens in (1, 50, 51, float("inf"))] == [0, 0, 1, 1]
 
 
-def test_a_bucket_without_weights_takes_those_of_the_nearest() -> None:
+def test_a_bucket_without_weights_gets_those_of_the_nearest_bucket() -> None:
     buckets = SizeBuckets(input_tokens=INPUTS, output_tokens=OUTPUTS, share=((0.5, 0.0), (0.0, 0.5)))
     weights = {(0, 0): {"a": 1.0, "b": 0.0}, (0, 1): {}, (1, 0): {"b": 0.0}, (1, 1): {"b": 1.0}}
     routes = {name: Route(replicas=1, most_in_flight=8) for name in ("a", "b")}
@@ -26,7 +26,7 @@ def test_a_bucket_without_weights_takes_those_of_the_nearest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"share": [[1.0]]}, "one per edge"),
         ({"cells": [{"row": 0, "column": 0, "weights": {"c": 1.0}}]}, "allowed: names of routes"),
@@ -36,8 +36,8 @@ def test_a_bucket_without_weights_takes_those_of_the_nearest() -> None:
         ({"routes": {}}, "at least 1"),
     ],
 )
-def test_what_does_not_fit_together_is_refused(change: dict[str, Any], says: str) -> None:
-    with pytest.raises(ValueError, match=says):
+def test_an_inconsistent_table_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         RoutingTable.model_validate(table().model_dump(mode="json") | change)
 
 
@@ -48,5 +48,5 @@ def test_every_size_has_weights_that_sum_to_one(prompt: float, answer: float) ->
     assert abs(sum(weights.values()) - 1.0) < 1e-9
 
 
-def test_it_travels_as_json() -> None:
+def test_a_table_survives_a_json_round_trip() -> None:
     assert RoutingTable.model_validate_json(table().model_dump_json()) == table()

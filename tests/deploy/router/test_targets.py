@@ -1,4 +1,4 @@
-"""Which path is asked for: no bytes of a caller ever choose who is asked."""
+"""Request targets: no bytes of a caller change the called host."""
 
 import json
 
@@ -10,7 +10,7 @@ from tests.deploy.router.tables import table
 pytestmark = pytest.mark.anyio
 
 
-def before(deployment: Scripted) -> Bed:
+def router_before(deployment: Scripted) -> Bed:
     """A router with one deployment."""
     return bed(table(weights={"a": 1.0}), {"a": deployment})
 
@@ -20,12 +20,12 @@ def before(deployment: Scripted) -> Bed:
 )
 async def test_a_target_that_is_no_path_is_refused(target: str) -> None:
     deployment = Scripted()
-    told = await before(deployment).post(path=target)
-    assert (told.status, json.loads(told.body)["error"]["type"]) == (400, "invalid_request_error")
-    assert not deployment.asked
+    exchange = await router_before(deployment).post(path=target)
+    assert (exchange.status, json.loads(exchange.body)["error"]["type"]) == (400, "invalid_request_error")
+    assert not deployment.requests
 
 
-async def test_below_its_mount_a_path_loses_that_and_nothing_else() -> None:
+async def test_only_the_mount_prefix_is_removed_from_a_path() -> None:
     for path, target in {
         "/llm/v1/models": "/v1/models",
         "/llm": "/",
@@ -33,11 +33,11 @@ async def test_below_its_mount_a_path_loses_that_and_nothing_else() -> None:
         "//evil/v1": "//evil/v1",
     }.items():
         deployment = Scripted()
-        await before(deployment).post(b"", path=path, method="GET", root="/llm")
-        assert [asked.target for asked in deployment.asked] == [target]
+        await router_before(deployment).post(b"", path=path, method="GET", root="/llm")
+        assert [request.target for request in deployment.requests] == [target]
 
 
-async def test_a_server_that_tells_no_raw_path_is_served_too() -> None:
+async def test_a_server_without_raw_path_is_supported() -> None:
     deployment = Scripted()
-    await before(deployment).post(b"", path="/v1/m\u00e4 b", method="GET", raw=False)
-    assert [asked.target for asked in deployment.asked] == ["/v1/m%C3%A4%20b"]
+    await router_before(deployment).post(b"", path="/v1/m\u00e4 b", method="GET", raw=False)
+    assert [request.target for request in deployment.requests] == ["/v1/m%C3%A4%20b"]

@@ -1,4 +1,4 @@
-"""Weights are followed to within one choice, at any time."""
+"""Choices follow the weights to within one choice at any time."""
 
 from collections import Counter
 
@@ -33,7 +33,7 @@ def test_only_usable_names_are_chosen_and_credit_is_bounded(weights: dict[int, f
         assert all(abs(credit) <= MAX_CREDIT for credit in quota.credits.values())
 
 
-def test_a_name_that_was_out_is_not_flooded_afterwards() -> None:
+def test_a_name_that_was_unavailable_gets_a_bounded_catch_up() -> None:
     quota = WeightedRoundRobin({"a": 0.5, "b": 0.5})
     for _ in range(1000):
         assert quota.choose(lambda name: name == "a") == "a"
@@ -42,7 +42,7 @@ def test_a_name_that_was_out_is_not_flooded_afterwards() -> None:
     assert Counter(following[6:]) == {"a": 3, "b": 3}
 
 
-def test_what_has_no_weight_is_never_chosen() -> None:
+def test_a_name_without_weight_is_never_chosen() -> None:
     quota = WeightedRoundRobin({"a": 0.0, "b": 1.0})
     assert {quota.choose() for _ in range(5)} == {"b"}
     assert quota.choose(lambda name: name == "a") is None
@@ -56,6 +56,6 @@ def test_credits_are_carried_over_to_new_weights() -> None:
 
 
 @pytest.mark.parametrize("weights", [{}, {"a": 0.0}, {"a": -1.0, "b": 2.0}])
-def test_weights_that_are_none(weights: dict[str, float]) -> None:
+def test_invalid_weights_are_refused(weights: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="allowed"):
         WeightedRoundRobin(weights)

@@ -1,4 +1,4 @@
-"""Waiting for what sockets bring."""
+"""Waiting for conditions with a timeout."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,8 +6,8 @@ from collections.abc import Callable
 from tests.testbed.waiting import PATIENCE_S
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    """Return when it holds; fail when it does not for long."""
+async def until(condition: Callable[[], bool]) -> None:
+    """Return once the condition holds; fail after the timeout."""
     async with asyncio.timeout(PATIENCE_S):
-        while not holds():
+        while not condition():
             await asyncio.sleep(0.005)
