@@ -1,4 +1,4 @@
-"""What tests of probes begin with."""
+"""Fixtures of the telemetry tests."""
 
 import pytest
 

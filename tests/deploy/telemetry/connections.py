@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def connection(address: str) -> Iterator[tuple[socket.socket, socket.socket]]:
-    """(client, what the server accepted)."""
+    """A connection as (client socket, accepted socket)."""
     with (
         socket.create_server((address, 0)) as server,
         socket.create_connection(server.getsockname()[:2]) as client,

@@ -1,4 +1,4 @@
-"""Dumps of INET_DIAG made by hand, field by field, as an independent reading of the kernel's layout."""
+"""INET_DIAG dumps built field by field, as an independent implementation of the kernel's layout."""
 
 import ipaddress
 import struct
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from faults.observations import Socket
 
 
-class Told(NamedTuple):
+class DumpedSocket(NamedTuple):
     """One socket of a dump."""
 
     address: str
@@ -17,13 +17,13 @@ class Told(NamedTuple):
     info_bytes: int = 232
 
 
-def message(reported: Told, *, kind: int = 20, attributes: bytes = b"") -> bytes:
-    values = reported.values
-    target = ipaddress.ip_address(reported.address).packed
-    body = struct.pack("=BBBB", 2, 1, reported.timer, values.timer_retransmits)
-    body += struct.pack(">HH", *reported.ports) + bytes(16) + target.ljust(16, b"\0") + bytes(12)
+def message(entry: DumpedSocket, *, kind: int = 20, attributes: bytes = b"") -> bytes:
+    values = entry.values
+    target = ipaddress.ip_address(entry.address).packed
+    body = struct.pack("=BBBB", 2, 1, entry.timer, values.timer_retransmits)
+    body += struct.pack(">HH", *entry.ports) + bytes(16) + target.ljust(16, b"\0") + bytes(12)
     body += struct.pack("=IIIII", 0, values.read_queue_bytes, values.write_queue_bytes, 0, 7)
-    body += attributes + attribute(2, tcp_info(values)[: reported.info_bytes])
+    body += attributes + attribute(2, tcp_info(values)[: entry.info_bytes])
     return struct.pack("=IHHII", 16 + len(body), kind, 2, 1, 0) + body
 
 
@@ -35,7 +35,7 @@ def attribute(kind: int, content: bytes) -> bytes:
 def tcp_info(values: Socket) -> bytes:
     info = bytearray(232)
     struct.pack_into("=BBBBBBBB", info, 0, 1, 2, 3, 4, values.backoff, 5, 6, 7)
-    words = {
+    fields = {
         8: values.rto_us,
         24: values.unacked,
         44: values.since_sent_ms,
@@ -46,8 +46,8 @@ def tcp_info(values: Socket) -> bytes:
         144: values.unsent_bytes,
         148: values.min_rtt_us,
     }
-    for at, reply in words.items():
-        struct.pack_into("=I", info, at, reply)
+    for at, value in fields.items():
+        struct.pack_into("=I", info, at, value)
     wide = (values.acked_bytes, values.received_bytes)
     struct.pack_into("=QQ", info, 120, *wide)
     struct.pack_into("=QQQ", info, 168, values.busy_us, values.rwnd_limited_us, values.sndbuf_limited_us)
@@ -55,7 +55,7 @@ def tcp_info(values: Socket) -> bytes:
 
 
 def joined(one: Socket, other: Socket) -> Socket:
-    """Two connections to one peer, by the words of docs/explanation/faults/recorder.md."""
+    """The sum of two connections to one peer, as docs/explanation/faults/recorder.md defines it."""
     summed = {name: a + b for name, a, b in zip(Socket._fields, one, other, strict=True)}
     return Socket(**summed)._replace(
         rtt_us=max(one.rtt_us, other.rtt_us),

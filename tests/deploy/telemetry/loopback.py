@@ -1,4 +1,4 @@
-"""Three nodes on one machine, each by an address of its own; what they send is there when `arrived` returns."""
+"""Three nodes on one machine, each with its own address; `arrived` waits until sent packets are delivered."""
 
 import os
 import socket
@@ -11,7 +11,7 @@ HERE = Peers({address: node for node, address in enumerate(ADDRESSES)})
 
 
 def free_port() -> int:
-    """Of the first node, and as a rule of all."""
+    """A port that is free for the first node, and normally for all nodes."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_port:
         any_port.bind((ADDRESSES[0], 0))
         free: int = any_port.getsockname()[1]
@@ -19,7 +19,7 @@ def free_port() -> int:
 
 
 def arrived() -> None:
-    """Wait until the kernel has handed over what was sent: a busy one may leave it in the queue of any processor."""
+    """Wait until the kernel has delivered all sent packets; they may wait in the queue of any processor."""
     processors = os.sched_getaffinity(0)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as here:
         here.bind(("127.0.0.1", 0))

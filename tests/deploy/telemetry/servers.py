@@ -1,4 +1,4 @@
-"""Real servers on loopback, in threads, with the replies of a test."""
+"""Real servers on loopback, in threads, with responses set by the test."""
 
 import socket
 import threading
@@ -12,24 +12,24 @@ Answer = tuple[int, bytes]
 
 @contextmanager
 def http_server(reply: Callable[[str, dict[str, str], bytes], Answer]) -> Iterator[str]:
-    """URL of a server; `answer` gets path, headers and body."""
+    """The URL of a server; `reply` gets path, headers and body."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
-            status, said = reply(self.path, dict(self.headers.items()), body)
+            status, content = reply(self.path, dict(self.headers.items()), body)
             self.send_response(status)
             if status != 204:
-                self.send_header("Content-Length", str(len(said)))
+                self.send_header("Content-Length", str(len(content)))
             self.end_headers()
-            self.wfile.write(said)
+            self.wfile.write(content)
 
         do_POST = do_GET  # noqa: N815 - the standard library's
 
         def log_message(self, *_args: Any) -> None:
-            """Nothing."""
+            """Write no log."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
@@ -45,7 +45,7 @@ def http_server(reply: Callable[[str, dict[str, str], bytes], Answer]) -> Iterat
 
 @contextmanager
 def raw_server(serve: Callable[[socket.socket], None]) -> Iterator[tuple[str, int]]:
-    """Address of a server that hands every connection to `serve`, then closes it."""
+    """The address of a server that passes every connection to `serve` and then closes it."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def run() -> None:

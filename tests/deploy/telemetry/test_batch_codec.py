@@ -1,4 +1,4 @@
-"""Batches: what goes in comes out; what anybody else sends is refused."""
+"""Batches: encoding and decoding agree, and invalid batches are refused."""
 
 import json
 import zlib
@@ -18,7 +18,7 @@ SENT_S = 1_795_000_000.5
 
 
 @st.composite
-def looks(draw: st.DrawFn) -> list[Sample]:
+def sample_lists(draw: st.DrawFn) -> list[Sample]:
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     found = []
     for _ in range(draw(st.integers(0, 3))):
@@ -36,8 +36,8 @@ def sent(
     return batch, ours, theirs
 
 
-@given(st.lists(looks(), min_size=1, max_size=3))
-def test_both_ends_hold_the_same_after_any_batches(batches: list[list[Sample]]) -> None:
+@given(st.lists(sample_lists(), min_size=1, max_size=3))
+def test_both_ends_hold_the_same_base_after_any_batches(batches: list[list[Sample]]) -> None:
     held: Base | None = None
     for number, samples in enumerate(batches):
         batch, ours, theirs = sent(samples, [], held=held, number=number)
@@ -66,23 +66,23 @@ def test_other_observations_keep_their_times_to_the_microsecond() -> None:
     assert [one.at_s for one in batch.others] == pytest.approx([one.at_s for one in others], abs=2e-6)
 
 
-def test_an_agent_speaks_for_its_own_node_only() -> None:
+def test_observations_of_another_node_are_malformed() -> None:
     others = [Observation(SENT_S, node, Process(1, "R", 0.0)) for node in (3, 4)]
     batch, _ours, _theirs = sent([], others, held=None, number=0)
     assert [one.node for one in batch.others] == [3]
     assert batch.malformed == 1
 
 
-def of_a_prober(others: list[Observation], **said: Any) -> Batch:
+def of_a_prober(others: list[Observation], **fields: Any) -> Batch:
     body, _held = encode([], others, session="s", number=0, held=None, node=3, sent_s=SENT_S, prober=True)
-    altered = zlib.compress(json.dumps(json.loads(zlib.decompress(body)) | said).encode())
+    altered = zlib.compress(json.dumps(json.loads(zlib.decompress(body)) | fields).encode())
     return decode(altered, held_of=lambda _node, _session: None)[0]
 
 
 TRAIN = Probe(2048, SENT_S - 0.4, SENT_S - 0.399, 0.0005)
 
 
-def test_a_prober_tells_of_its_trains_and_of_nothing_else() -> None:
+def test_a_batch_of_a_prober_contains_only_its_trains() -> None:
     trains = [
         Observation(SENT_S, 3, TRAIN, peer=4),
         Observation(SENT_S, 3, ProbeReturned(*TRAIN), peer=5),
@@ -98,28 +98,28 @@ def test_a_prober_tells_of_its_trains_and_of_nothing_else() -> None:
     assert batch.malformed == len(rest)
 
 
-@pytest.mark.parametrize("said", [False, 0, 1, 1.0, "true", "prober", [], [True], {}])
-def test_a_batch_is_of_a_prober_or_says_nothing_of_it(said: Any) -> None:
+@pytest.mark.parametrize("value", [False, 0, 1, 1.0, "true", "prober", [], [True], {}])
+def test_the_prober_field_must_be_true_if_present(value: Any) -> None:
     with pytest.raises(WireError, match="true of a prober"):
-        of_a_prober([], prober=said)
+        of_a_prober([], prober=value)
 
 
-def test_a_prober_has_no_looks_and_is_no_rank() -> None:
+def test_a_batch_of_a_prober_has_no_polls_and_no_rank() -> None:
     sample = Sample(SENT_S, 3, np.array([0], np.int64), np.zeros((1, COLUMNS), np.int64))
     body, _held = encode([sample], [], session="s", number=0, held=None, node=3, sent_s=SENT_S)
     looks = json.loads(zlib.decompress(body))["looks"]
-    for said in ({"looks": looks}, {"rank": 3}):
+    for fields in ({"looks": looks}, {"rank": 3}):
         with pytest.raises(WireError, match="no rank and no looks of a prober"):
-            of_a_prober([], **said)
+            of_a_prober([], **fields)
 
 
-def test_a_batch_of_a_recorder_says_nothing_of_probers() -> None:
+def test_a_batch_of_a_recorder_has_no_prober_field() -> None:
     body, _held = encode([], [], session="s", number=0, held=None, node=3, sent_s=SENT_S)
     assert "prober" not in json.loads(zlib.decompress(body))
     assert not decode(body, held_of=lambda _node, _session: None)[0].prober
 
 
-def test_a_batch_on_one_that_is_not_held_says_so() -> None:
+def test_a_batch_with_an_unknown_base_is_refused() -> None:
     held = Base(4, np.empty(0, np.int64), np.empty((0, COLUMNS), np.int64))
     body, _ = encode([], [], session="s", number=5, held=held, node=3, sent_s=SENT_S)
     with pytest.raises(BaseMissingError):
@@ -163,16 +163,16 @@ def test_any_value_in_any_field_is_read_or_refused(key: str, value: Any) -> None
 
 
 @given(st.lists(odd, max_size=3), st.lists(st.integers(-5, 5), max_size=3))
-def test_any_looks_are_read_or_refused(poll: list[Any], offsets_ms: list[int]) -> None:
-    for said in (poll, [offsets_ms, *poll[:2]], [offsets_ms, "AQE=", *poll[:1]]):
-        body = zlib.compress(json.dumps(WHOLE | {"looks": [said]}).encode())
+def test_any_polls_are_read_or_refused(poll: list[Any], offsets_ms: list[int]) -> None:
+    for entry in (poll, [offsets_ms, *poll[:2]], [offsets_ms, "AQE=", *poll[:1]]):
+        body = zlib.compress(json.dumps(WHOLE | {"looks": [entry]}).encode())
         try:
             decode(body, held_of=lambda _node, _session: None)
         except WireError:
             continue
 
 
-def test_what_unpacks_to_too_much_is_refused_before_it_does() -> None:
+def test_an_oversized_batch_is_refused_before_it_is_unpacked() -> None:
     packer = zlib.compressobj()
     body = b"".join(packer.compress(bytes(1 << 20)) for _ in range(64)) + packer.flush()
     with pytest.raises(WireError, match="larger"):

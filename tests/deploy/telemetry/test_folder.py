@@ -1,4 +1,4 @@
-"""What a recorder writes is what the reader of recordings reads."""
+"""Recordings that a recorder writes can be read back."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ from faults.readers import read
 GO_S = 1_795_000_000.0
 
 
-def test_a_recording_comes_back(tmp_path: Path) -> None:
+def test_a_recording_can_be_read_back(tmp_path: Path) -> None:
     sample = Sample(GO_S + 1.0, 1, np.array([0]), np.arange(19, dtype=np.int64).reshape(1, 19))
     others = [
         Observation(GO_S + 1.5, 1, Heartbeat(3, 2, "all_reduce", 1, "comm"), rank=1),
@@ -28,24 +28,24 @@ def test_a_recording_comes_back(tmp_path: Path) -> None:
     folder.close()
     found = read({path.name: path.read_bytes() for path in tmp_path.iterdir()})
     assert found.malformed == {}
-    values = [seen.values for seen in found.observations]
-    assert values[:2] == [seen.values for seen in sample.observations()]
+    values = [observation.values for observation in found.observations]
+    assert values[:2] == [observation.values for observation in sample.observations()]
     assert values[2] == others[0].values
     assert values[4] == others[2].values
     assert found.observations[3].at_s == pytest.approx(2.0)
 
 
-def test_the_first_recorder_describes_the_run(tmp_path: Path) -> None:
+def test_the_first_recorder_writes_the_description_of_the_run(tmp_path: Path) -> None:
     RecordingFolder(tmp_path, run={"n": 2}).close()
     RecordingFolder(tmp_path, run={"n": 3}).close()
     assert '"n": 2' in (tmp_path / "run.json").read_text()
 
 
-SAID = {"n": 4, "t_go": GO_S, "sample_hz": 4.0, "rank_node": [0, 0, 1, 1]}
+RUN = {"n": 4, "t_go": GO_S, "sample_hz": 4.0, "rank_node": [0, 0, 1, 1]}
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"n": 2, "rank_node": [0, 0]}, "n: is 4 there and 2 here"),
         ({"rank_node": [0, 1, 1, 1]}, r"rank_node\[1\]: is 0 there and 1 here"),
@@ -53,26 +53,26 @@ SAID = {"n": 4, "t_go": GO_S, "sample_hz": 4.0, "rank_node": [0, 0, 1, 1]}
         ({"sample_hz": 20.0}, "sample_hz: is 4 there and 20 here"),
     ],
 )
-def test_a_folder_of_another_run_is_refused_by_field(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
-    RecordingFolder(tmp_path, run=SAID).close()
-    with pytest.raises(OtherRunError, match=f"{tmp_path}/run.json: {said}"):
-        refuse_other_run(tmp_path, run=SAID | changes)
+def test_a_folder_of_another_run_is_refused_by_field(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    RecordingFolder(tmp_path, run=RUN).close()
+    with pytest.raises(OtherRunError, match=f"{tmp_path}/run.json: {message}"):
+        refuse_other_run(tmp_path, run=RUN | changes)
 
 
 @pytest.mark.parametrize(
     "there",
     [
         None,
-        "",  # another node's recorder begins to write it
-        json.dumps(SAID | {"t_go": GO_S - 60.0, "dur": 10, "groups": [[0, 1]], "leaves": ["a", "b"]}),
-        json.dumps({"n": 4, "rank_node": [0, 0, 1, 1]}),  # the job's own
+        "",  # another node's recorder is about to write the file
+        json.dumps(RUN | {"t_go": GO_S - 60.0, "dur": 10, "groups": [[0, 1]], "leaves": ["a", "b"]}),
+        json.dumps({"n": 4, "rank_node": [0, 0, 1, 1]}),  # the file of the job
     ],
     ids=["none", "begun", "before", "job's"],
 )
-def test_a_folder_of_the_same_run_may_be_shared_and_gone_on_with(tmp_path: Path, there: str | None) -> None:
+def test_a_folder_of_the_same_run_may_be_shared_and_continued(tmp_path: Path, there: str | None) -> None:
     if there is not None:
         (tmp_path / "run.json").write_text(there)
-    refuse_other_run(tmp_path, run=SAID)
+    refuse_other_run(tmp_path, run=RUN)
 
 
 def test_lines_are_written_together_when_the_oldest_is_due(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_lines_are_written_together_when_the_oldest_is_due(tmp_path: Path) -> No
     assert lines() == 9
 
 
-def test_what_a_full_disk_did_not_take_is_not_written_twice(tmp_path: Path) -> None:
+def test_lines_that_could_not_be_written_are_dropped(tmp_path: Path) -> None:
     folder = RecordingFolder(tmp_path, run={"n": 2})
     (tmp_path / "seen_node1.jsonl").mkdir()
     folder.observed([Observation(GO_S, 1, Process(77, "T", 0.5, 2), rank=1)])

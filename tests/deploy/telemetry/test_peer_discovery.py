@@ -1,4 +1,4 @@
-"""A separate prober: it finds its peers by polls that may fail, and reports trains only."""
+"""A separate prober finds its peers by polls, which may fail, and reports only trains."""
 
 import errno
 from collections.abc import Iterator, Sequence
@@ -24,12 +24,12 @@ from tests.testbed.waiting import wait_for
 GO_S = 1_795_000_000.0
 
 
-class Told:
-    """A sink that keeps everything."""
+class CollectingSink:
+    """A sink that stores everything."""
 
     def __init__(self) -> None:
         self.samples: list[Sample] = []
-        self.seen: list[Observation] = []
+        self.observations: list[Observation] = []
 
     def is_due(self) -> bool:
         return False
@@ -38,7 +38,7 @@ class Told:
         self.samples.append(sample)
 
     def observed(self, observations: Sequence[Observation]) -> None:
-        self.seen += observations
+        self.observations += observations
 
     def flush(self) -> None:
         """Nothing."""
@@ -51,13 +51,13 @@ class Flaky:
     """Sockets of a job with a peer, node 2, from the second poll on; every other poll fails."""
 
     def __init__(self) -> None:
-        self.looks = 0
+        self.polls = 0
         self._talking: AbstractSet[int] = frozenset()
 
     def poll(self, now_s: float, *, wanted: bool) -> Sequence[Sample]:
         assert wanted
-        self.looks += 1
-        if self.looks % 2:
+        self.polls += 1
+        if self.polls % 2:
             raise OSError(errno.ENOBUFS, f"at {now_s}")
         self._talking = frozenset({2})
         return []
@@ -72,26 +72,26 @@ class Flaky:
         """Nothing."""
 
 
-def test_a_look_that_fails_is_counted_and_the_trains_go_on(port: int) -> None:
-    now_s, reported, sockets = GO_S, Told(), Flaky()
-    looking = Talking(sockets)
+def test_a_failed_poll_is_counted_and_trains_continue(port: int) -> None:
+    now_s, reported, sockets = GO_S, CollectingSink(), Flaky()
+    peer_polls = Talking(sockets)
     prober = Prober(node=0, peers=HERE, size_bytes=64, every_s=0.5, port=port, talking=sockets.talking)
     others = [Prober(node=node, peers=HERE, size_bytes=64, port=port) for node in (1, 2)]
     clock = RecorderClock(now_s=lambda: now_s, steady_s=lambda: now_s)
-    recorder = Recorder(sockets=None, sources=[looking, prober], sinks=[reported], clock=clock)
-    received: list[set[int]] = []  # who had a train of node 0
+    recorder = Recorder(sockets=None, sources=[peer_polls, prober], sinks=[reported], clock=clock)
+    received: list[set[int]] = []  # nodes that received a train of node 0
     for poll in range(100):  # four a second
         now_s = GO_S + poll / 4
         recorder.poll()
         arrived()
-        seen = [each for other in others for each in other.poll(now_s)]
-        received.append({each.node for each in seen if isinstance(each.values, Probe) and each.peer == 0})
+        observations = [each for other in others for each in other.poll(now_s)]
+        received.append({each.node for each in observations if isinstance(each.values, Probe) and each.peer == 0})
     recorder.close()
     for other in others:
         other.close()
-    assert sockets.looks == pytest.approx(25.0 / POLLED_EVERY_S, abs=1)
-    assert recorder.tally.failures["sockets"] == (sockets.looks + 1) // 2
-    known = int(4 * POLLED_EVERY_S)  # at the second look; till then neighbours
+    assert sockets.polls == pytest.approx(25.0 / POLLED_EVERY_S, abs=1)
+    assert recorder.tally.failures["sockets"] == (sockets.polls + 1) // 2
+    known = int(4 * POLLED_EVERY_S)  # known at the second poll; before it the neighbours are probed
     assert set().union(*received[:known]) == {1, 2}
     assert set().union(*received[known + 1 :]) == {2}
     assert sum(2 in each for each in received[known:]) == pytest.approx(len(received[known:]) / 2, abs=1)  # every 0.5 s
@@ -99,8 +99,8 @@ def test_a_look_that_fails_is_counted_and_the_trains_go_on(port: int) -> None:
 
 
 @contextmanager
-def three_alone(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[list[Recorder]]:
-    """As the command assembles them, on a port that is free."""
+def three_probers(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[list[Recorder]]:
+    """Three probers as the command builds them, on a free port."""
     monkeypatch.setattr(factory, "Prober", _on(free_port()))
     made = [
         recorder_of(
@@ -124,23 +124,25 @@ def _on(port: int) -> type[Prober]:
     return Here
 
 
-def test_it_tells_of_trains_alone_though_the_job_talks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with connection(ADDRESSES[1]), three_alone(monkeypatch, tmp_path) as alone:
+def test_only_trains_are_reported_despite_connections_of_the_job(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with connection(ADDRESSES[1]), three_probers(monkeypatch, tmp_path) as probers:
 
         def kinds() -> set[type]:
-            for one in alone:
+            for one in probers:
                 one.poll()
             arrived()
-            return {type(seen.values) for seen in read(files()).observations}
+            return {type(observation.values) for observation in read(files()).observations}
 
         def files() -> dict[str, bytes]:
             return {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
-        wait_for(kinds, {Probe, ProbeReturned}.__le__, what="trains and words")
+        wait_for(kinds, {Probe, ProbeReturned}.__le__, what="trains and replies")
     assert kinds() == {Probe, ProbeReturned}
     assert not [name for name in files() if name.startswith("tcp_")]
 
 
-def test_without_a_size_there_is_nothing_to_do() -> None:
+def test_a_prober_without_a_train_size_is_refused() -> None:
     with pytest.raises(RuleError, match="probe_bytes: expected the size of a train"):
         recorder_of(Recording(node=0, peers=Peers({"127.5.0.1": 0}), probes_only=True), started_s=GO_S)

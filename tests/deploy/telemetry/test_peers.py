@@ -1,4 +1,4 @@
-"""Who is who: addresses and their nodes."""
+"""The addresses of nodes."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from deploy.telemetry.peers import Peers, parse_peers
 from fleet.documents import RuleError
 
 
-def test_pairs_on_one_line_or_one_a_line() -> None:
+def test_pairs_are_read_from_one_line_or_one_per_line() -> None:
     assert parse_peers("10.0.0.1=0, 10.0.0.2=1") == parse_peers("# rails\n10.0.0.1=0\n\n10.0.0.2=1  # rail 2\n")
 
 
@@ -17,7 +17,7 @@ def test_a_node_may_have_several_addresses() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "names no peer"),
         ("10.0.0.1", "expected ADDRESS=INDEX"),
@@ -27,8 +27,8 @@ def test_a_node_may_have_several_addresses() -> None:
         ("10.0.0.1=999999", "expected the index of a node"),
     ],
 )
-def test_what_is_wrong_is_named(text: str, said: str) -> None:
-    with pytest.raises(RuleError, match=said):
+def test_an_invalid_pair_is_reported(text: str, message: str) -> None:
+    with pytest.raises(RuleError, match=message):
         parse_peers(text)
 
 

@@ -34,7 +34,7 @@ def prober(stack: ExitStack, node: int, port: int, tally: ParseErrors, peers: Pe
 
 
 def by_hand(stack: ExitStack, node: int, port: int) -> socket.socket:
-    """What else listens where a node's prober would."""
+    """A plain socket on the address of a node's prober."""
     made = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
     made.bind((ADDRESSES[node], port))
     made.settimeout(0.0)
@@ -47,7 +47,7 @@ def reported(prober: Prober, at_s: float) -> list[Observation]:
 
 
 def received(listener: socket.socket) -> list[bytes]:
-    """All but trains."""
+    """All received packets except trains."""
     arrived()
     found = []
     with suppress(BlockingIOError):
@@ -56,17 +56,17 @@ def received(listener: socket.socket) -> list[bytes]:
     return [message for message in found if not message.startswith(TRAIN)]
 
 
-def test_both_ends_tell_the_same_of_a_train_each_as_its_own(stack: ExitStack, port: int, tally: ParseErrors) -> None:
+def test_both_ends_report_the_same_reading_of_a_train(stack: ExitStack, port: int, tally: ParseErrors) -> None:
     sender, receiver = prober(stack, 0, port, tally), prober(stack, 1, port, tally)
     sender.poll(100.0)
-    (seen,) = [each for each in reported(receiver, 100.1) if isinstance(each.values, Probe)]
+    (observation,) = [each for each in reported(receiver, 100.1) if isinstance(each.values, Probe)]
     (reply,) = [each for each in reported(sender, 100.2) if isinstance(each.values, ProbeReturned)]
-    assert (seen.node, seen.peer, reply.node, reply.peer) == (1, 0, 0, 1)
-    assert tuple(reply.values) == tuple(seen.values)
+    assert (observation.node, observation.peer, reply.node, reply.peer) == (1, 0, 0, 1)
+    assert tuple(reply.values) == tuple(observation.values)
     assert (reply.at_s, tally.counts()) == (100.2, {})
 
 
-def test_every_train_gets_one_word_and_a_word_gets_none(stack: ExitStack, port: int, tally: ParseErrors) -> None:
+def test_every_train_gets_one_reply_and_a_reply_gets_none(stack: ExitStack, port: int, tally: ParseErrors) -> None:
     sender, receiver = prober(stack, 0, port, tally), prober(stack, 1, port, tally)
     found: list[Observation] = []
     for turn in range(24):
@@ -74,23 +74,23 @@ def test_every_train_gets_one_word_and_a_word_gets_none(stack: ExitStack, port: 
     found += reported(sender, 123.9)
     ways = [(type(each.values), each.node) for each in found]
     assert ways.count((ProbeReturned, 0)) == ways.count((Probe, 1)) == 24
-    assert ways.count((ProbeReturned, 1)) == ways.count((Probe, 0)) - 1 == 23  # the last word has yet to be read
+    assert ways.count((ProbeReturned, 1)) == ways.count((Probe, 0)) - 1 == 23  # the last reply has not been read
     assert tally.counts() == {}
 
 
-def test_only_a_whole_train_of_a_peer_is_answered_by_less_than_it_was(
+def test_only_a_complete_train_of_a_peer_gets_a_reply_and_the_reply_is_smaller(
     stack: ExitStack, port: int, tally: ParseErrors
 ) -> None:
     receiver, peer = prober(stack, 0, port, tally), by_hand(stack, 1, port)
-    stranger = by_hand(stack, 2, port)
+    outsider = by_hand(stack, 2, port)
     whole = list(train(1, 7, sent_s=5.0, size_bytes=SIZE_BYTES))
     for datagram in whole:
-        stranger.sendto(datagram, (ADDRESSES[0], port))
+        outsider.sendto(datagram, (ADDRESSES[0], port))
     for datagram in (*whole[1:], *whole[1:]):
         peer.sendto(datagram, (ADDRESSES[0], port))
-    peer.sendto(HEAD.pack(TRAIN, 1, 6, 0, 1, 5.0), (ADDRESSES[0], port))  # less than a word
+    peer.sendto(HEAD.pack(TRAIN, 1, 6, 0, 1, 5.0), (ADDRESSES[0], port))  # shorter than a reply
     reported(receiver, 100.0)
-    assert (received(peer), received(stranger)) == ([], [])
+    assert (received(peer), received(outsider)) == ([], [])
     for datagram in (*whole, *whole):
         peer.sendto(datagram, (ADDRESSES[0], port))
     reported(receiver, 101.0)
@@ -100,7 +100,7 @@ def test_only_a_whole_train_of_a_peer_is_answered_by_less_than_it_was(
     assert REPLY.unpack(reply)[1:5] == (0, 7, SIZE_BYTES, 5.0)
 
 
-def test_nobody_is_answered_in_the_name_of_oneself(stack: ExitStack, port: int, tally: ParseErrors) -> None:
+def test_a_train_with_the_own_index_gets_no_reply(stack: ExitStack, port: int, tally: ParseErrors) -> None:
     own = prober(stack, 0, port, tally)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as forger:
         forger.bind((ADDRESSES[0], 0))
@@ -111,42 +111,48 @@ def test_nobody_is_answered_in_the_name_of_oneself(stack: ExitStack, port: int, 
     assert tally.counts() == {}
 
 
-def test_a_word_is_taken_from_whom_the_train_went_to_and_once(stack: ExitStack, port: int, tally: ParseErrors) -> None:
+def test_a_reply_is_accepted_once_and_only_from_the_peer_of_the_train(
+    stack: ExitStack, port: int, tally: ParseErrors
+) -> None:
     sender = prober(stack, 0, port, tally, HERE)
     peer, other = by_hand(stack, 1, port), by_hand(stack, 2, port)
     sender.poll(100.0)
     arrived()
     _mark, _node, number, _at, _of, sent_s = HEAD.unpack_from(peer.recv(2048))
     reply = REPLY.pack(MARK, 1, number, SIZE_BYTES, sent_s, sent_s + 0.002, 0.001)
-    other.sendto(reply, (ADDRESSES[0], port))  # by node 2, in the name of node 1
-    other.sendto(REPLY.pack(MARK, 2, number, SIZE_BYTES, sent_s, 5.0, 0.1), (ADDRESSES[0], port))  # was sent nothing
+    other.sendto(reply, (ADDRESSES[0], port))  # from node 2, with the index of node 1
+    other.sendto(
+        REPLY.pack(MARK, 2, number, SIZE_BYTES, sent_s, 5.0, 0.1), (ADDRESSES[0], port)
+    )  # no train was sent to node 2
     assert reported(sender, 100.1) == []
     assert tally.counts() == {"probe: unexpected packet": 2}
     for _ in range(2):
         peer.sendto(reply, (ADDRESSES[0], port))
-    (seen,) = reported(sender, 100.2)
-    assert seen == Observation(100.2, 0, ProbeReturned(SIZE_BYTES, sent_s, sent_s + 0.002, 0.001), peer=1)
+    (observation,) = reported(sender, 100.2)
+    assert observation == Observation(100.2, 0, ProbeReturned(SIZE_BYTES, sent_s, sent_s + 0.002, 0.001), peer=1)
     assert tally.counts() == {"probe: unexpected packet": 3}
     assert received(other) == []
 
 
-def test_a_word_that_cannot_be_sent_costs_the_reading_nothing(stack: ExitStack, port: int, tally: ParseErrors) -> None:
-    class Deaf(Prober):
-        """Whose words find no way."""
+def test_a_reply_that_cannot_be_sent_does_not_affect_the_reading(
+    stack: ExitStack, port: int, tally: ParseErrors
+) -> None:
+    class UnreachablePeerProber(Prober):
+        """A prober whose replies cannot be sent."""
 
         def __init__(self) -> None:
             super().__init__(node=0, peers=TWO, size_bytes=SIZE_BYTES, port=port, tally=tally)
-            self._address_of = {0: ADDRESSES[0], 1: "203.0.113.1"}  # no way there from a loopback address
+            self._address_of = {0: ADDRESSES[0], 1: "203.0.113.1"}  # unreachable from a loopback address
 
         def _send(self, other: int) -> None:
-            """No trains."""
+            """Send no trains."""
 
-    receiver, peer = Deaf(), by_hand(stack, 1, port)
+    receiver, peer = UnreachablePeerProber(), by_hand(stack, 1, port)
     stack.callback(receiver.close)
     for datagram in train(1, 1, sent_s=5.0, size_bytes=SIZE_BYTES):
         peer.sendto(datagram, (ADDRESSES[0], port))
-    (seen,) = reported(receiver, 100.0)
-    assert isinstance(seen.values, Probe)
+    (observation,) = reported(receiver, 100.0)
+    assert isinstance(observation.values, Probe)
     assert tally.counts()["probe: reply not sent"] == 1
 
 
@@ -154,14 +160,14 @@ TRUE = Probe(SIZE_BYTES, 1_795_000_000.25, 1_795_000_000.2526, 0.0013)
 
 
 def awaiting() -> Awaited:
-    """Of train 7 to node 1 alone."""
+    """The state after train 7 was sent to node 1."""
     awaited = Awaited(size_bytes=SIZE_BYTES)
     awaited.sent(1, 7, TRUE.sent_s)
     return awaited
 
 
 @pytest.mark.parametrize("tail_s", [None, 0.0013])
-def test_a_word_says_what_was_measured_bit_for_bit(tail_s: float | None) -> None:
+def test_a_reply_contains_the_exact_reading(tail_s: float | None) -> None:
     reply = reply_of(1, 7, TRUE._replace(tail_s=tail_s))
     assert reply is not None
     assert awaiting().taken(reply, 1) == (1, ProbeReturned(*TRUE._replace(tail_s=tail_s)))
@@ -184,18 +190,18 @@ def test_a_word_says_what_was_measured_bit_for_bit(tail_s: float | None) -> None
     ],
     ids=range(11),
 )
-def test_a_word_on_nothing_that_was_sent_or_that_cannot_be_is_left(fields: tuple[float, ...]) -> None:
+def test_a_reply_to_an_unknown_train_or_with_invalid_values_is_rejected(fields: tuple[float, ...]) -> None:
     awaited, reply = awaiting(), REPLY.pack(MARK, *fields)
     assert awaited.taken(reply, 1) is None
-    assert awaited.taken(REPLY.pack(MARK, 1, 7, *TRUE), 1) is not None  # the true one still counts
+    assert awaited.taken(REPLY.pack(MARK, 1, 7, *TRUE), 1) is not None  # the correct reply is still accepted
 
 
 @pytest.mark.parametrize("of", [None, 0, 2])
-def test_a_word_from_another_address_is_left(of: int | None) -> None:
+def test_a_reply_from_another_address_is_rejected(of: int | None) -> None:
     assert awaiting().taken(REPLY.pack(MARK, 1, 7, *TRUE), of) is None
 
 
-def test_of_each_peer_only_the_newest_trains_wait_for_a_word() -> None:
+def test_only_the_newest_trains_of_each_peer_accept_a_reply() -> None:
     awaited = Awaited(size_bytes=SIZE_BYTES)
     for peer in (1, 2):
         for number in range(100):
@@ -208,8 +214,8 @@ def test_of_each_peer_only_the_newest_trains_wait_for_a_word() -> None:
     assert replied(2, 99)
 
 
-class Fed(Prober):
-    """Hears what it is given."""
+class ScriptedProber(Prober):
+    """A prober that receives the packets of the test."""
 
     def __init__(self, messages: list[tuple[bytes, str]], tally: ParseErrors) -> None:
         self._messages = messages
@@ -217,13 +223,13 @@ class Fed(Prober):
         self._awaited.sent(1, 7, TRUE.sent_s)
 
     def _send(self, other: int) -> None:
-        """Nothing."""
+        """Send nothing."""
 
     def _received(self) -> Iterator[tuple[bytes, str, float]]:
         return ((message, address, TRUE.received_s) for message, address in self._messages)
 
 
-words = st.builds(
+replies = st.builds(
     REPLY.pack,
     st.sampled_from([MARK, TRAIN]),
     st.integers(0, 3) | st.integers(0, 2**32 - 1),
@@ -236,12 +242,14 @@ words = st.builds(
 addresses = st.sampled_from([*ADDRESSES, "10.9.9.9"])
 
 
-@given(st.lists(st.tuples(words | st.binary(max_size=80) | words.map(lambda reply: reply[:-1]), addresses), max_size=6))
-def test_whatever_comes_nothing_raises_and_nothing_untrue_is_told(messages: list[tuple[bytes, str]]) -> None:
+@given(
+    st.lists(st.tuples(replies | st.binary(max_size=80) | replies.map(lambda reply: reply[:-1]), addresses), max_size=6)
+)
+def test_arbitrary_packets_never_raise_and_never_produce_false_replies(messages: list[tuple[bytes, str]]) -> None:
     tally = ParseErrors()
-    fed = Fed(messages, tally)
-    found = fed.poll(100.0)
-    fed.close()
+    scripted = ScriptedProber(messages, tally)
+    found = scripted.poll(100.0)
+    scripted.close()
     returned = [each.values for each in found if isinstance(each.values, ProbeReturned)]
     assert len(returned) <= 1
     for values in returned:

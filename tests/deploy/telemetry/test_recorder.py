@@ -1,4 +1,4 @@
-"""The loop with real sources: connections of this namespace, a real process, a real folder."""
+"""The recorder loop with real sources: connections of this namespace, a process, a folder."""
 
 import os
 import signal
@@ -50,10 +50,10 @@ class Full:
         raise OSError(28, f"no space for {len(observations)}")
 
     def flush(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def test_what_the_loop_saw_is_in_the_folder_whatever_fails_beside_it(tmp_path: Path) -> None:
+def test_observations_are_recorded_despite_a_failing_source_and_sink(tmp_path: Path) -> None:
     peers = Peers({"127.4.0.1": 0, "127.4.0.2": 1})
     folder = RecordingFolder(tmp_path, run={"n": 2, "t_go": time.time(), "dur": 10, "sample_hz": 50})
     with connection("127.4.0.2") as (client, _accepted):
@@ -73,13 +73,13 @@ def test_what_the_loop_saw_is_in_the_folder_whatever_fails_beside_it(tmp_path: P
         )
         tally = recorder.run(Event(), duration_s=0.2)
     found = read({path.name: path.read_bytes() for path in tmp_path.iterdir()})
-    sockets = [seen.values for seen in found.observations if isinstance(seen.values, Socket)]
+    sockets = [observation.values for observation in found.observations if isinstance(observation.values, Socket)]
     assert len(sockets) == tally.polls > 0
     assert {(one.connections, one.acked_bytes) for one in sockets} == {(1, 1000)}  # the SYN counts
     assert tally.failures == {"broken": tally.polls, "sample": tally.polls, "close": 1}
 
 
-def test_looks_fall_on_whole_periods_and_late_ones_are_counted() -> None:
+def test_polls_fall_on_whole_periods_and_late_ones_are_counted() -> None:
     times = iter([10.1, 10.26, 11.1])
     clock = RecorderClock(now_s=lambda: next(times), steady_s=lambda: 0.0)
     recorder = Recorder(sockets=None, sinks=[], period_s=0.25, clock=clock)
@@ -92,26 +92,26 @@ def test_a_process_is_followed_to_its_end(sleeper: subprocess.Popen[bytes]) -> N
     source = ProcessSource(node=2, pid_of={5: sleeper.pid})
 
     def state() -> str:
-        (seen,) = source.poll(GO_S)
-        assert (seen.at_s, seen.node, seen.rank) == (GO_S, 2, 5)
-        assert isinstance(seen.values, Process)
-        return seen.values.state
+        (observation,) = source.poll(GO_S)
+        assert (observation.at_s, observation.node, observation.rank) == (GO_S, 2, 5)
+        assert isinstance(observation.values, Process)
+        return observation.values.state
 
     wait_for(lambda: state() == "S", what="sleep")
     sleeper.send_signal(signal.SIGSTOP)
     wait_for(lambda: state() == "T", what="stop")
     sleeper.kill()
-    wait_for(lambda: state() == "Z", what="death, not yet told to its parent")
+    wait_for(lambda: state() == "Z", what="zombie state before the parent waits")
     sleeper.wait()
     assert state() == "gone"
     source.close()
 
 
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="a kernel without scheduler statistics")
-def test_how_long_a_process_waits_for_a_core_is_told() -> None:
+def test_the_cpu_wait_of_a_process_is_reported() -> None:
     """Two processes that only compute, on one core, each wait for half of the time."""
     cores = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(cores)})  # inherited
+    os.sched_setaffinity(0, {min(cores)})  # inherited by both processes
     try:
         spinning = [subprocess.Popen([sys.executable, "-I", "-S", "-c", "while True: pass"]) for _ in range(2)]
     finally:
@@ -119,7 +119,9 @@ def test_how_long_a_process_waits_for_a_core_is_told() -> None:
     source = ProcessSource(node=0, pid_of={rank: one.pid for rank, one in enumerate(spinning)})
 
     def waited() -> bool:
-        reported = [seen.values.waited_s for seen in source.poll(GO_S) if isinstance(seen.values, Process)]
+        reported = [
+            observation.values.waited_s for observation in source.poll(GO_S) if isinstance(observation.values, Process)
+        ]
         return all(each is not None and each > 0.02 for each in reported)
 
     try:
@@ -131,7 +133,7 @@ def test_how_long_a_process_waits_for_a_core_is_told() -> None:
             one.wait()
 
 
-def test_a_process_that_never_was_is_gone() -> None:
-    (seen,) = ProcessSource(node=0, pid_of={0: 1 << 22}).poll(GO_S)
-    assert isinstance(seen.values, Process)
-    assert seen.values.state == "gone"
+def test_a_process_that_never_existed_is_gone() -> None:
+    (observation,) = ProcessSource(node=0, pid_of={0: 1 << 22}).poll(GO_S)
+    assert isinstance(observation.values, Process)
+    assert observation.values.state == "gone"

@@ -1,4 +1,4 @@
-"""Polls of real connections of this namespace."""
+"""Polls of real connections in this network namespace."""
 
 import socket
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def source() -> Iterator[SocketSource]:
 
 @pytest.fixture
 def dumps(monkeypatch: pytest.MonkeyPatch) -> list[DiagSocket]:
-    """One entry a dump."""
+    """A list that grows by one entry per dump."""
     counted: list[DiagSocket] = []
     dump = DiagSocket.dump
 
@@ -44,7 +44,7 @@ def one(source: SocketSource, at_s: float = 0.0) -> Socket:
     return Socket(*sample.rows[0].tolist())
 
 
-def test_what_was_sent_and_not_read(source: SocketSource) -> None:
+def test_sent_and_unread_bytes_are_reported(source: SocketSource) -> None:
     with connection("127.3.0.2") as (client, accepted):
         client.sendall(b"x" * 5000)
         first = one(source)
@@ -56,7 +56,7 @@ def test_what_was_sent_and_not_read(source: SocketSource) -> None:
         assert one(source).read_queue_bytes == 0
 
 
-def test_a_closed_connection_is_gone_at_the_next_look(source: SocketSource) -> None:
+def test_a_closed_connection_is_missing_in_the_next_poll(source: SocketSource) -> None:
     with connection("127.3.0.2") as (_client, accepted):
         one(source)
         accepted.close()
@@ -69,7 +69,7 @@ def test_a_second_connection_is_counted(source: SocketSource) -> None:
         assert one(source).connections == 2
 
 
-def test_ipv6_is_found_in_every_look() -> None:
+def test_ipv6_connections_are_found() -> None:
     source = SocketSource(node=0, peers=Peers({"::1": 1}))
     source.poll(0.0)
     try:
@@ -84,9 +84,9 @@ def test_ipv6_is_found_in_every_look() -> None:
     assert found[-1] == [1]
 
 
-def test_between_two_dumps_a_look_tells_what_a_dump_would(source: SocketSource, dumps: list[DiagSocket]) -> None:
+def test_a_poll_between_two_dumps_equals_a_dump(source: SocketSource, dumps: list[DiagSocket]) -> None:
     with ExitStack() as stack:
-        pairs = [stack.enter_context(connection("127.3.0.2")) for _ in range(70)]  # more than are asked for at once
+        pairs = [stack.enter_context(connection("127.3.0.2")) for _ in range(70)]  # more than one query requests
         for at_s in (0.0, 0.25):
             one(source, at_s)
         before = len(dumps)
@@ -98,11 +98,13 @@ def test_between_two_dumps_a_look_tells_what_a_dump_would(source: SocketSource, 
         dumped = one(source, 9.0)
         assert len(dumps) == before + 1
     assert requested.acked_bytes == 70 + 70 * 71 // 2
-    reported = ("since_sent_ms", "since_received_ms", "rto_us")  # these go on by themselves
+    reported = ("since_sent_ms", "since_received_ms", "rto_us")  # these values change without traffic
     assert requested._replace(**dict.fromkeys(reported, 0)) == dumped._replace(**dict.fromkeys(reported, 0))
 
 
-def test_what_ends_between_two_dumps_is_missed_at_once(source: SocketSource, dumps: list[DiagSocket]) -> None:
+def test_a_connection_that_ends_between_two_dumps_is_removed_immediately(
+    source: SocketSource, dumps: list[DiagSocket]
+) -> None:
     with connection("127.3.0.2"), connection("127.3.0.2") as (_client, accepted):
         assert [one(source, at_s).connections for at_s in (0.0, 0.25, 0.5)] == [2, 2, 2]
         before = len(dumps)
@@ -112,14 +114,14 @@ def test_what_ends_between_two_dumps_is_missed_at_once(source: SocketSource, dum
         assert [one(source, at_s).connections for at_s in (1.0, 1.25)] == [1, 1]
 
 
-def test_what_begins_between_two_dumps_is_seen_at_the_next(source: SocketSource) -> None:
+def test_a_connection_that_starts_between_two_dumps_is_found_by_the_next(source: SocketSource) -> None:
     with connection("127.3.0.2"):
         assert [one(source, at_s).connections for at_s in (0.0, 0.25)] == [1, 1]
         with connection("127.3.0.2"):
             assert [one(source, at_s).connections for at_s in (0.5, 1.3, 1.5)] == [1, 2, 2]
 
 
-def test_a_clock_that_was_set_back_brings_a_dump(source: SocketSource, dumps: list[DiagSocket]) -> None:
+def test_a_clock_set_back_causes_a_dump(source: SocketSource, dumps: list[DiagSocket]) -> None:
     with connection("127.3.0.2"):
         for at_s in (5000.0, 5000.25, 5000.5):
             one(source, at_s)
@@ -130,14 +132,14 @@ def test_a_clock_that_was_set_back_brings_a_dump(source: SocketSource, dumps: li
         assert len(dumps) == before + 1
 
 
-def test_a_mapped_address_and_a_plain_one_are_one_peer(dumps: list[DiagSocket]) -> None:
+def test_a_mapped_and_a_plain_address_are_one_peer(dumps: list[DiagSocket]) -> None:
     source = SocketSource(node=0, peers=HERE)
     with (
         socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True) as server,
         socket.create_connection(("127.3.0.2", server.getsockname()[1]), source_address=("127.3.0.1", 0)) as client,
         server.accept()[0] as accepted,
     ):
-        looks = [source.poll(at_s) for at_s in (0.0, 0.25)]
+        polls = [source.poll(at_s) for at_s in (0.0, 0.25)]
         before = len(dumps)
         client.sendall(b"x" * 400)
         accepted.sendall(b"y" * 50)
@@ -145,11 +147,11 @@ def test_a_mapped_address_and_a_plain_one_are_one_peer(dumps: list[DiagSocket]) 
         assert len(dumps) == before
     source.close()
     rows = [Socket(*row) for row in sample.rows.tolist()]
-    assert sample.peers.tolist() == looks[0][0].peers.tolist() == [0, 1]
+    assert sample.peers.tolist() == polls[0][0].peers.tolist() == [0, 1]
     assert [(row.received_bytes, row.read_queue_bytes) for row in rows] == [(400, 400), (50, 50)]
 
 
-def test_looks_are_held_until_there_are_enough_or_they_are_wanted_or_news() -> None:
+def test_samples_are_held_until_the_limit_a_request_or_a_change() -> None:
     source = SocketSource(node=0, peers=HERE, most_held=3)
     times = iter(range(100))
 
@@ -169,7 +171,7 @@ def test_looks_are_held_until_there_are_enough_or_they_are_wanted_or_news() -> N
     source.close()
 
 
-def test_a_kernel_that_answers_otherwise_is_asked_by_dumps(
+def test_a_kernel_without_socket_queries_is_read_by_dumps(
     source: SocketSource, dumps: list[DiagSocket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(DiagSocket, "ask", lambda *_, **__: False)
@@ -179,20 +181,20 @@ def test_a_kernel_that_answers_otherwise_is_asked_by_dumps(
     assert source._queries is None
 
 
-def test_answers_that_do_not_fit_are_noticed_and_left(source: SocketSource) -> None:
-    """A buffer that is too small loses answers; the dump that follows must not take the rest for its own."""
+def test_responses_that_overflow_the_buffer_are_discarded(source: SocketSource) -> None:
+    """A small buffer loses responses; the next dump must not read the rest of them."""
     source._diag._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
     with ExitStack() as stack:
         for _ in range(60):
             stack.enter_context(connection("127.3.0.2"))
-        found = [poll.rows[0, 0] for at in range(8) for poll in _looked(source, at / 100)]
+        found = [poll.rows[0, 0] for at in range(8) for poll in _poll_or_none(source, at / 100)]
     assert found.count(60) == len(found) > 0
 
 
-def _looked(source: SocketSource, at_s: float) -> list[Sample]:
+def _poll_or_none(source: SocketSource, at_s: float) -> list[Sample]:
     try:
         return source.poll(at_s)
-    except OSError:  # the recorder counts it and tries again
+    except OSError:  # the recorder counts the error and retries
         return []
 
 

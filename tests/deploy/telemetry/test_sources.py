@@ -1,4 +1,4 @@
-"""Sources beside sockets, each against a real other end on loopback or in a folder."""
+"""Sources other than sockets, each with a real counterpart on loopback or in a folder."""
 
 import json
 import socket
@@ -36,48 +36,48 @@ def inbox(tmp_path: Path, tally: ParseErrors) -> Iterator[Inbox]:
     made.close()
 
 
-def test_what_a_rank_says_is_heard(inbox: Inbox, tmp_path: Path) -> None:
+def test_records_of_a_rank_are_received(inbox: Inbox, tmp_path: Path) -> None:
     with closing(InboxSink(str(tmp_path / "inbox"), rank=1)) as sink:
         sink.put("hb", BEAT)
         sink.flush()
-    (seen,) = wait_for(lambda: inbox.poll(0.0), what="heartbeat")
-    assert (seen.node, seen.rank, seen.values) == (1, 1, Heartbeat(3, 2, "all_reduce", 1, "comm"))
+    (observation,) = wait_for(lambda: inbox.poll(0.0), what="heartbeat")
+    assert (observation.node, observation.rank, observation.values) == (1, 1, Heartbeat(3, 2, "all_reduce", 1, "comm"))
 
 
-def test_what_anybody_else_says_is_counted(inbox: Inbox, tmp_path: Path, tally: ParseErrors) -> None:
+def test_invalid_records_are_counted(inbox: Inbox, tmp_path: Path, tally: ParseErrors) -> None:
     lines = [b"{", b"[1]", b'{"k":"hb"}', b'{"k":"hb","rank":"1"}', b'{"k":"rm","rank":1}', b"[" * 60_000]
-    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as stranger:
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as client:
         for line in lines:
-            stranger.sendto(line, str(tmp_path / "inbox"))
-    seen: list[Observation] = []
+            client.sendto(line, str(tmp_path / "inbox"))
+    observations: list[Observation] = []
 
     def counted() -> int:
-        seen.extend(inbox.poll(0.0))
+        observations.extend(inbox.poll(0.0))
         return sum(tally.counts().values())
 
     wait_for(counted, lambda count: count == len(lines), what="six malformed records")
-    assert seen == []
+    assert observations == []
 
 
-def test_an_empty_datagram_is_counted_and_what_follows_is_heard(
+def test_an_empty_datagram_is_counted_and_later_records_are_received(
     inbox: Inbox, tmp_path: Path, tally: ParseErrors
 ) -> None:
-    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as stranger:
-        stranger.sendto(b"", str(tmp_path / "inbox"))
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as client:
+        client.sendto(b"", str(tmp_path / "inbox"))
     with closing(InboxSink(str(tmp_path / "inbox"), rank=1)) as sink:
         sink.put("hb", BEAT)
         sink.flush()
-    (seen,) = wait_for(lambda: inbox.poll(0.0), what="heartbeat")
-    assert seen.rank == 1
+    (observation,) = wait_for(lambda: inbox.poll(0.0), what="heartbeat")
+    assert observation.rank == 1
     assert tally.counts() == {"inbox: empty datagram": 1}
 
 
-def test_the_path_is_taken_away_at_the_end(tmp_path: Path, tally: ParseErrors) -> None:
+def test_the_socket_path_is_removed_at_the_end(tmp_path: Path, tally: ParseErrors) -> None:
     Inbox(tmp_path / "inbox", job_map=PLACES, tally=tally).close()
     assert not (tmp_path / "inbox").exists()
 
 
-def test_what_a_killed_recorder_left_at_the_path_goes(tmp_path: Path, tally: ParseErrors) -> None:
+def test_the_socket_of_a_killed_recorder_is_replaced(tmp_path: Path, tally: ParseErrors) -> None:
     path = tmp_path / "inbox"
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as dead:
         dead.bind(str(path))
@@ -87,7 +87,9 @@ def test_what_a_killed_recorder_left_at_the_path_goes(tmp_path: Path, tally: Par
         assert wait_for(lambda: inbox.poll(0.0), what="heartbeat")
 
 
-def test_an_inbox_that_is_another_recorders_stays_its(inbox: Inbox, tmp_path: Path, tally: ParseErrors) -> None:
+def test_the_inbox_of_another_running_recorder_is_not_replaced(
+    inbox: Inbox, tmp_path: Path, tally: ParseErrors
+) -> None:
     path = tmp_path / "inbox"
     with pytest.raises(FileExistsError, match=f"{path} is a socket that another process listens to"):
         Inbox(path, job_map=PLACES, tally=tally)
@@ -97,17 +99,17 @@ def test_an_inbox_that_is_another_recorders_stays_its(inbox: Inbox, tmp_path: Pa
     assert wait_for(lambda: inbox.poll(0.0), what="heartbeat")
 
 
-@pytest.mark.parametrize("said", ["is a file", "is a folder", "is a symbolic link"])
-def test_what_is_no_socket_stays_at_the_path(tmp_path: Path, tally: ParseErrors, said: str) -> None:
+@pytest.mark.parametrize("kind", ["is a file", "is a folder", "is a symbolic link"])
+def test_a_path_that_is_no_socket_is_not_replaced(tmp_path: Path, tally: ParseErrors, kind: str) -> None:
     path, kept = tmp_path / "inbox", tmp_path / "kept"
     kept.write_text("precious")
-    if said == "is a folder":
+    if kind == "is a folder":
         path.mkdir()
-    elif said == "is a file":
+    elif kind == "is a file":
         path.write_text("precious")
     else:
         path.symlink_to(kept)
-    with pytest.raises(FileExistsError, match=f"{path} {said}"):
+    with pytest.raises(FileExistsError, match=f"{path} {kind}"):
         Inbox(path, job_map=PLACES, tally=tally)
     assert sorted(found.name for found in tmp_path.iterdir()) == ["inbox", "kept"]
     assert path.is_dir() or path.read_text() == "precious"
@@ -127,7 +129,7 @@ def test_a_late_inbox_waits_for_its_path(inbox: Inbox, tmp_path: Path, tally: Pa
     assert not path.exists()
 
 
-def test_an_exporter_tells_a_value_once_and_again_when_it_changes(tally: ParseErrors) -> None:
+def test_a_value_of_an_exporter_is_reported_once_per_change(tally: ParseErrors) -> None:
     codes = iter(["0", "0", "79"])
 
     def reply(path: str, _headers: dict[str, str], _body: bytes) -> Answer:
@@ -136,7 +138,7 @@ def test_an_exporter_tells_a_value_once_and_again_when_it_changes(tally: ParseEr
 
     with http_server(reply) as url:
         source = dcgm_source(f"{url}/metrics", node=1, job_map=PLACES, tally=tally)
-        reported = [[seen.values for seen in source.poll(float(at))] for at in range(3)]
+        reported = [[observation.values for observation in source.poll(float(at))] for at in range(3)]
     assert [len(values) for values in reported] == [1, 0, 1]
     (xid,) = reported[2]
     assert isinstance(xid, DeviceCounter)
@@ -144,12 +146,12 @@ def test_an_exporter_tells_a_value_once_and_again_when_it_changes(tally: ParseEr
 
 
 @pytest.mark.parametrize("status", [404, 500])
-def test_an_exporter_that_answers_otherwise_is_a_failure(status: int, tally: ParseErrors) -> None:
+def test_an_error_status_of_an_exporter_is_a_failure(status: int, tally: ParseErrors) -> None:
     with http_server(lambda *_: (status, b"no")) as url, pytest.raises(OSError, match=f"answered {status}"):
         xpu_timer_source(url, job_map=PLACES, tally=tally).poll(0.0)
 
 
-def test_an_exporter_that_is_none_is_a_failure() -> None:
+def test_a_server_that_is_no_exporter_is_a_failure() -> None:
     with (
         raw_server(lambda connection: connection.sendall(b"hello\r\n")) as (host, port),
         pytest.raises(OSError, match="BadStatusLine"),
@@ -157,7 +159,7 @@ def test_an_exporter_that_is_none_is_a_failure() -> None:
         list(scrape(f"http://{host}:{port}/metrics"))
 
 
-def test_a_scrape_that_breaks_off_is_a_failure_and_what_it_said_is_told_by_the_next(tally: ParseErrors) -> None:
+def test_a_truncated_scrape_fails_and_its_values_are_reported_by_the_next(tally: ParseErrors) -> None:
     body = XID.format(79).encode()
     head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
     answers = iter([head + body[:-1], head + body])
@@ -170,23 +172,23 @@ def test_a_scrape_that_breaks_off_is_a_failure_and_what_it_said_is_told_by_the_n
         source = dcgm_source(f"http://{host}:{port}/metrics", node=1, job_map=PLACES, tally=tally)
         with pytest.raises(OSError, match="truncated"):
             source.poll(1.0)
-        (seen,) = source.poll(2.0)
-    assert isinstance(seen.values, DeviceCounter)
-    assert seen.values.code == 79
+        (observation,) = source.poll(2.0)
+    assert isinstance(observation.values, DeviceCounter)
+    assert observation.values.code == 79
 
 
-def ras_server(said: bytes, requested: list[bytes]) -> Callable[[socket.socket], None]:
+def ras_server(response: bytes, requested: list[bytes]) -> Callable[[socket.socket], None]:
     def serve(connection: socket.socket) -> None:
         question = b""
         while question.count(b"\n") < 2:
             question += connection.recv(1024)
         requested.append(question)
-        connection.sendall(b"OK\n" + said)
+        connection.sendall(b"OK\n" + response)
 
     return serve
 
 
-def test_ras_is_asked_for_json_and_what_it_says_of_nothing_is_counted(tally: ParseErrors) -> None:
+def test_ras_is_queried_for_json_and_other_output_is_counted(tally: ParseErrors) -> None:
     requested: list[bytes] = []
     with raw_server(ras_server(b"NCCL version 2.28.7 ...\n", requested)) as address:
         assert RasSource(job_map=PLACES, tally=tally, address=address).poll(1.0) == []
@@ -199,14 +201,14 @@ def test_counts_of_ras_become_observations(tally: ParseErrors) -> None:
         {"rank": at, "host": host, "pid": 9, "cuda_dev": 0, "nvml_dev": 0, "collective_counts": {"AllReduce": 40 + at}}
         for at, host in enumerate(PLACES.hosts)
     ]
-    said = {"nccl_version": "2.30.7", "communicators": [{"hash": "0x2", "size": 2, "ranks": ranks}], "ras": {}}
-    with raw_server(ras_server(json.dumps(said).encode(), [])) as address:
-        seen = RasSource(job_map=PLACES, tally=tally, address=address).poll(1.0)
-    counts = [(one.rank, one.values.ops) for one in seen if isinstance(one.values, OperationCounts)]
+    status = {"nccl_version": "2.30.7", "communicators": [{"hash": "0x2", "size": 2, "ranks": ranks}], "ras": {}}
+    with raw_server(ras_server(json.dumps(status).encode(), [])) as address:
+        observations = RasSource(job_map=PLACES, tally=tally, address=address).poll(1.0)
+    counts = [(one.rank, one.values.ops) for one in observations if isinstance(one.values, OperationCounts)]
     assert counts == [(0, (("AllReduce", 40),)), (1, (("AllReduce", 41),))]
 
 
-def test_ras_that_is_away_is_a_failure(tally: ParseErrors) -> None:
+def test_an_unreachable_ras_server_is_a_failure(tally: ParseErrors) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = ("127.0.0.1", server.getsockname()[1])
     with pytest.raises(ConnectionError):
@@ -221,20 +223,20 @@ DUMP = {
 }
 
 
-def test_a_dump_is_read_once_when_it_has_stopped_growing(tmp_path: Path, tally: ParseErrors) -> None:
+def test_a_dump_is_read_once_after_it_stops_growing(tmp_path: Path, tally: ParseErrors) -> None:
     source = FlightSource(tmp_path, job_map=PLACES, tally=tally)
     path = tmp_path / "fr_rank1.json"
     text = json.dumps(DUMP)
     path.write_text(text[:50])
     assert source.poll(1.0) == []
     path.write_text(text)
-    assert source.poll(2.0) == []  # it grew
-    seen = source.poll(3.0)
-    assert [(one.rank, one.at_s) for one in seen] == [(1, 3.0)]
+    assert source.poll(2.0) == []  # the file grew
+    observations = source.poll(3.0)
+    assert [(one.rank, one.at_s) for one in observations] == [(1, 3.0)]
     assert source.poll(4.0) == []
 
 
-def test_a_dump_that_cannot_be_read_is_counted_tried_again_and_costs_the_others_nothing(
+def test_an_unreadable_dump_is_counted_and_retried_without_affecting_others(
     tmp_path: Path, tally: ParseErrors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for rank in (0, 1):
@@ -249,10 +251,10 @@ def test_a_dump_that_cannot_be_read_is_counted_tried_again_and_costs_the_others_
     monkeypatch.setattr(Path, "open", refusing)
     source = FlightSource(tmp_path, job_map=PLACES, tally=tally)
     assert source.poll(1.0) == []
-    assert [seen.rank for seen in source.poll(2.0)] == [1]
+    assert [observation.rank for observation in source.poll(2.0)] == [1]
     assert tally.counts() == {"fr: unreadable dump": 1}
     broken[0] = False
-    assert [seen.rank for at_s in (3.0, 4.0) for seen in source.poll(at_s)] == [0]
+    assert [observation.rank for at_s in (3.0, 4.0) for observation in source.poll(at_s)] == [0]
 
 
 def test_ports_are_read_from_sysfs(tmp_path: Path, tally: ParseErrors) -> None:
@@ -260,24 +262,28 @@ def test_ports_are_read_from_sysfs(tmp_path: Path, tally: ParseErrors) -> None:
     for name, text in {"state": "4: ACTIVE\n", "rate": "400 Gb/sec (4X NDR)\n", "counters/link_downed": "3\n"}.items():
         (port / name).parent.mkdir(parents=True, exist_ok=True)
         (port / name).write_text(text)
-    (seen,) = PortSource(node=1, tally=tally, root=tmp_path).poll(2.0)
-    assert isinstance(seen.values, Port)
-    assert (seen.node, seen.values.device, seen.values.counters) == (1, "mlx5_0", (("link_downed", 3),))
+    (observation,) = PortSource(node=1, tally=tally, root=tmp_path).poll(2.0)
+    assert isinstance(observation.values, Port)
+    assert (observation.node, observation.values.device, observation.values.counters) == (
+        1,
+        "mlx5_0",
+        (("link_downed", 3),),
+    )
 
 
 class Slow:
-    """Takes its time, and fails once."""
+    """A source that blocks until released, and fails once."""
 
     name, period_s = "slow", 0.01
 
     def __init__(self) -> None:
         self.go, self.closed = threading.Event(), False
-        self.looks = 0
+        self.polls = 0
 
     def poll(self, now_s: float) -> list[Observation]:
         self.go.wait()
-        self.looks += 1
-        if self.looks == 1:
+        self.polls += 1
+        if self.polls == 1:
             raise OSError("not yet")
         return [Observation(now_s, 0, OperationCounts("g", 1, (), "ok"), rank=0)]
 
@@ -285,14 +291,14 @@ class Slow:
         self.closed = True
 
 
-def test_a_slow_source_never_holds_up_a_look_and_its_failure_is_told_once() -> None:
+def test_a_slow_source_never_delays_a_poll_and_its_failure_is_reported_once() -> None:
     slow = Slow()
     threaded = ThreadedSource(slow, take_period_s=0.25)
     began_s = time.monotonic()
     assert threaded.poll(0.0) == []
     assert time.monotonic() - began_s < 1.0
     slow.go.set()
-    wait_for(lambda: slow.looks > 1, what="second look")
+    wait_for(lambda: slow.polls > 1, what="second poll")
     with pytest.raises(OSError, match="not yet"):
         threaded.poll(0.0)
     assert wait_for(lambda: threaded.poll(0.0), what="observations")
