@@ -20,7 +20,7 @@ Interruption = Callable[[httpx.Request], Awaitable[httpx.Response | None]]
 class Deployment:
     """A deployment whose replicas start and stop only when the test calls `settle`."""
 
-    asked: int
+    requested: int
     running: int
     declared: int | None = None  # in the Serve config; None: the code sets the count
     autoscaled: bool = False
@@ -28,12 +28,12 @@ class Deployment:
 
     def details(self, name: str) -> dict[str, Any]:
         """The details as Serve returns them, with starting and stopping replicas."""
-        starting, stopping = max(0, self.asked - self.running), max(0, self.running - self.asked)
+        starting, stopping = max(0, self.requested - self.running), max(0, self.running - self.requested)
         states = ["RUNNING"] * (self.running - stopping) + ["STOPPING"] * stopping + ["STARTING"] * starting
         return {
             "name": name,
             "status": "HEALTHY" if starting == stopping == 0 else "UPDATING",
-            "target_num_replicas": self.asked,
+            "target_num_replicas": self.requested,
             "deployment_config": {"num_replicas": self.declared, "user_config": self.user_config}
             | ({"autoscaling_config": {"min_replicas": 1}} if self.autoscaled else {}),
             "replicas": [{"replica_id": f"{name}#{index}", "state": state} for index, state in enumerate(states)],
@@ -57,7 +57,7 @@ class ServeDouble:
     @classmethod
     def running(cls, **replicas: int) -> "ServeDouble":
         """An application whose deployments run the requested number of replicas."""
-        return cls(deployments={name: Deployment(asked=count, running=count) for name, count in replicas.items()})
+        return cls(deployments={name: Deployment(requested=count, running=count) for name, count in replicas.items()})
 
     @property
     def transport(self) -> httpx.MockTransport:
@@ -72,7 +72,7 @@ class ServeDouble:
     def settle(self) -> None:
         """Start every requested replica and remove every other one."""
         for deployment in self.deployments.values():
-            deployment.running = deployment.asked
+            deployment.running = deployment.requested
 
     async def answer(self, request: httpx.Request) -> httpx.Response:
         self.requests.append(request)
@@ -117,7 +117,7 @@ class ServeDouble:
         if not self.external_scaler_enabled:
             reason = "Current value: external_scaler_enabled=false."
             return httpx.Response(412, json={"error": f"Cannot update replicas for deployment '{name}'. {reason}"})
-        self.deployments[name].asked = body["target_num_replicas"]
+        self.deployments[name].requested = body["target_num_replicas"]
         self.writes.append((name, body["target_num_replicas"]))
         message = "Scaling request received. Deployment will get scaled asynchronously."
         return httpx.Response(200, json={"message": message})
@@ -129,7 +129,7 @@ class ServeDouble:
             found = self.deployments[entry["name"]]
             found.user_config = entry.get("user_config", found.user_config)
             if entry.get("num_replicas", found.declared) != found.declared:
-                found.asked = found.declared = entry["num_replicas"]
+                found.requested = found.declared = entry["num_replicas"]
                 self.writes.append((entry["name"], entry["num_replicas"]))
         return httpx.Response(200)
 

@@ -26,7 +26,7 @@ def actuator(serve: ServeDouble, *, application: str = "chat", **deployments: st
 
 
 async def test_observes_requested_and_running_replicas_by_gpu() -> None:
-    serve = ServeDouble({"on_h100": Deployment(asked=4, running=1), "on_l4": Deployment(asked=0, running=2)})
+    serve = ServeDouble({"on_h100": Deployment(requested=4, running=1), "on_l4": Deployment(requested=0, running=2)})
     observation = await actuator(serve, H100="on_h100", L4="on_l4").observe()
     assert observation.requested == {"H100": 4, "L4": 0}
     assert observation.running == {"H100": 1, "L4": 0}, "stopping replicas are not capacity"
@@ -50,7 +50,7 @@ async def test_apply_requests_an_absolute_replica_count() -> None:
 
 
 async def test_names_are_quoted_into_one_path_segment() -> None:
-    serve = ServeDouble(application="chat?v=2 #1", deployments={"50% off": Deployment(asked=1, running=1)})
+    serve = ServeDouble(application="chat?v=2 #1", deployments={"50% off": Deployment(requested=1, running=1)})
     await actuator(serve, application="chat?v=2 #1", H100="50% off").apply(UP)
     assert serve.writes == [("50% off", 3)]
 
@@ -118,7 +118,7 @@ async def test_a_deployment_deleted_since_it_was_read_is_reported() -> None:
 
 async def test_without_the_external_scaler_the_count_is_declared_in_the_config() -> None:
     serve = ServeDouble(
-        {"on_h100": Deployment(asked=1, running=1), "on_l4": Deployment(asked=2, running=2, declared=2)}
+        {"on_h100": Deployment(requested=1, running=1), "on_l4": Deployment(requested=2, running=2, declared=2)}
     )
     serve.external_scaler_enabled = False
     assert "counts are declared there" in ((await actuator(serve).observe()).note or "")
@@ -132,22 +132,22 @@ async def test_without_the_external_scaler_the_count_is_declared_in_the_config()
 
 async def test_a_count_that_was_declared_before_a_scaling_is_declared_again() -> None:
     """Serve ignores a declaration that is equal to the last one."""
-    serve = ServeDouble({"on_h100": Deployment(asked=1, running=1, declared=3)})
+    serve = ServeDouble({"on_h100": Deployment(requested=1, running=1, declared=3)})
     serve.external_scaler_enabled = False
     await actuator(serve).apply(UP)
-    assert serve.deployments["on_h100"].asked == 3
+    assert serve.deployments["on_h100"].requested == 3
     assert serve.writes == [("on_h100", 1), ("on_h100", 3)], "the first declaration repeats the running count"
 
 
 async def test_a_retried_declaration_is_built_from_a_fresh_read() -> None:
     """The actuator does not repeat a failed PUT unchanged, since the config may have changed in between."""
     serve = ServeDouble(
-        {"on_h100": Deployment(asked=1, running=1), "on_l4": Deployment(asked=2, running=2, declared=2)}
+        {"on_h100": Deployment(requested=1, running=1), "on_l4": Deployment(requested=2, running=2, declared=2)}
     )
     serve.external_scaler_enabled = False
 
     async def change_and_fail(_request: httpx.Request) -> httpx.Response:
-        serve.deployments["on_l4"] = Deployment(asked=5, running=5, declared=5)
+        serve.deployments["on_l4"] = Deployment(requested=5, running=5, declared=5)
         return httpx.Response(503)
 
     async def pass_on(_request: httpx.Request) -> None:
@@ -155,16 +155,16 @@ async def test_a_retried_declaration_is_built_from_a_fresh_read() -> None:
 
     serve.interruptions = [pass_on, pass_on, pass_on, change_and_fail]  # the refused scaling, two reads, the PUT
     await actuator(serve).apply(UP)
-    assert serve.deployments["on_l4"].asked == 5
+    assert serve.deployments["on_l4"].requested == 5
     assert serve.writes == [("on_h100", 3)]
 
 
 @pytest.mark.parametrize(
     ("deployment", "after", "advice"),
     [
-        (Deployment(asked=1, running=1, autoscaled=True), 3, "num_replicas in place of autoscaling_config"),
-        (Deployment(asked=1, running=1), 0, "cannot be declared with 0 replicas; allowed: 1 or more"),
-        (Deployment(asked=2, running=2), 3, "was scaled to 2 meanwhile"),
+        (Deployment(requested=1, running=1, autoscaled=True), 3, "num_replicas in place of autoscaling_config"),
+        (Deployment(requested=1, running=1), 0, "cannot be declared with 0 replicas; allowed: 1 or more"),
+        (Deployment(requested=2, running=2), 3, "was scaled to 2 meanwhile"),
     ],
 )
 async def test_a_count_that_a_declaration_cannot_produce_is_refused(

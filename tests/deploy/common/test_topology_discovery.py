@@ -54,14 +54,14 @@ def nodes_of(answer: httpx.Response | Handler, url: str = DASHBOARD) -> Discover
 
 class TestRay:
     def test_requests_all_alive_nodes(self) -> None:
-        asked: list[httpx.URL] = []
+        urls: list[httpx.URL] = []
 
         def handler(request: httpx.Request) -> httpx.Response:
-            asked.append(request.url)
+            urls.append(request.url)
             return listing()
 
         nodes_of(handler, url=f"{DASHBOARD}/")
-        (url,) = asked
+        (url,) = urls
         assert (url.host, url.path) == ("dashboard.invalid", "/api/v0/nodes")
         assert url.params["limit"] == "10000"  # without this parameter Ray returns at most 100 nodes
         assert [url.params[f"filter_{part}"] for part in ("keys", "predicates", "values")] == ["state", "=", "ALIVE"]

@@ -62,7 +62,7 @@ async def test_counts_changed_by_others_are_set_back_to_the_plan(harness: Harnes
     await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}))
     controller = harness.controller()
     await harness.round(controller)
-    serve.deployments["on-B200"].asked = serve.deployments["on-L4"].asked = 1
+    serve.deployments["on-B200"].requested = serve.deployments["on-L4"].requested = 1
     serve.settle()
     for _ in range(4):
         await harness.round(controller)
@@ -76,9 +76,9 @@ async def test_at_most_max_step_replicas_change_in_one_reconcile(harness: Harnes
     controller = harness.controller()
     per_reconcile = []
     for _ in range(8):
-        before = {name: deployment.asked for name, deployment in serve.deployments.items()}
+        before = {name: deployment.requested for name, deployment in serve.deployments.items()}
         await harness.round(controller)
-        per_reconcile.append(sum(abs(serve.deployments[name].asked - count) for name, count in before.items()))
+        per_reconcile.append(sum(abs(serve.deployments[name].requested - count) for name, count in before.items()))
     assert per_reconcile == [2, 2, 1, 2, 2, 1, 0, 0]
     assert serve.counts == {"on-B200": 5, "on-L4": 0}
 

@@ -118,7 +118,7 @@ def test_tables_follow_running_replicas_and_removals_follow_the_table(
         if not changes and running == after:
             break
     else:
-        for name in NAMES:  # the loop ended early, but all additions are requested
+        for name in NAMES:  # the rollout has not ended, but all additions are requested
             assert requested[name] >= after[name]
 
 

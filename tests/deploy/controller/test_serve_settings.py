@@ -34,7 +34,7 @@ def test_only_clocks_that_differ_are_changed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "running", "expected"),
+    ("requested", "running", "expected"),
     [
         (1, 1, (UP,)),  # replicas to request
         (2, 1, (UP,)),  # replicas to wait for
@@ -43,9 +43,9 @@ def test_only_clocks_that_differ_are_changed() -> None:
     ],
 )
 def test_clocks_rise_at_any_time_and_drop_only_at_the_exact_planned_counts(
-    asked: int, running: int, expected: tuple[object, ...]
+    requested: int, running: int, expected: tuple[object, ...]
 ) -> None:
-    observation = Observation(requested={"A": asked}, running={"A": running})
+    observation = Observation(requested={"A": requested}, running={"A": running})
     assert ready_changes((UP, DOWN), wanted={"A": 2}, observation=observation) == expected
 
 
@@ -67,7 +67,7 @@ async def plan_id(harness: Harness, act: object = POWER_CUT) -> str:
 
 def serve_of(**counts: int) -> ServeDouble:
     return ServeDouble(
-        {name: Deployment(asked=counts.get(gpu, 0), running=counts.get(gpu, 0)) for gpu, name in POOLS.items()},
+        {name: Deployment(requested=counts.get(gpu, 0), running=counts.get(gpu, 0)) for gpu, name in POOLS.items()},
     )
 
 
@@ -107,7 +107,7 @@ async def test_a_plan_at_full_clock_restores_the_full_clock(harness: Harness) ->
     controller = harness.controller()
     await harness.round(controller)
     assert serve.deployments["on-h100"].user_config["clock"] == 1.0
-    assert serve.deployments["on-h100"].asked == 1, "a count that was scaled stays"
+    assert serve.deployments["on-h100"].requested == 1, "a count that was scaled stays"
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ async def test_a_rollback_accepts_an_old_plan_and_ends_once_clocks_are_restored(
     await harness.api.report_target_status("chat", before.model_copy(update={"memory": memory}))
     phases = []
     for _ in range(3):
-        serve.deployments["on-h100"].asked = serve.deployments["on-h100"].running = 1
+        serve.deployments["on-h100"].requested = serve.deployments["on-h100"].running = 1
         await harness.round(harness.controller())
         phases.append((await harness.status("chat")).phase)
     assert serve.deployments["on-h100"].user_config["clock"] == 1.0
@@ -194,7 +194,7 @@ async def test_a_rollback_accepts_an_old_plan_and_ends_once_clocks_are_restored(
 
 
 async def test_a_plan_without_clocks_restores_the_full_clock(harness: Harness) -> None:
-    serve = ServeDouble({"on-l4": Deployment(asked=2, running=2, user_config={"clock": 0.7})})
+    serve = ServeDouble({"on-l4": Deployment(requested=2, running=2, user_config={"clock": 0.7})})
     application = {
         "dashboard_url": "http://chat:8265", "application": "chat", "deployments": {L4: "on-l4"}, "follow_clocks": True
     }  # fmt: skip
@@ -236,7 +236,7 @@ async def test_waiting_for_requested_replicas_accepts_an_old_plan(harness: Harne
     for _ in range(2):
         await harness.round(harness.controller())
     harness.clock.advance(8 * 86_400.0)
-    serve.deployments["Router"].asked = 2  # another router replica starts
+    serve.deployments["Router"].requested = 2  # another router replica starts
     await harness.round(harness.controller(), settle=False)
     status = await harness.status("chat")
     assert (status.phase, status.digest) == (Phase.APPLYING, None)
@@ -246,7 +246,7 @@ class TestRouter:
     """The application has an ingress that splits requests by the plan's weights."""
 
     async def begin(self, harness: Harness, serve: ServeDouble, *, url: str | None = None, **spec: Any) -> None:
-        serve.deployments["Router"] = Deployment(asked=1, running=1)
+        serve.deployments["Router"] = Deployment(requested=1, running=1)
         application = {
             "dashboard_url": "http://chat:8265",
             "application": "chat",
@@ -300,7 +300,7 @@ class TestRouter:
                 serve.deployments["on-h100"].running = serve.deployments["on-l4"].running = 1
             table = self.written_table(serve)
             assert table is not None
-            history.append((table.version, serve.deployments["on-a100"].asked, serve.deployments["on-l4"].running))
+            history.append((table.version, serve.deployments["on-a100"].requested, serve.deployments["on-l4"].running))
             assert all(serve.deployments[name].running for name in table.routes)
         day = await self.planned(harness)
         versions = [version for version, _, _ in history]
@@ -315,18 +315,18 @@ class TestRouter:
         await self.begin(harness, serve)
         controller = await self.settled(harness, DAY)
         for _ in range(8):
-            serve.deployments["Router"].asked = 2  # one of the two router replicas is slow
+            serve.deployments["Router"].requested = 2  # one of the two router replicas is slow
             serve.deployments["Router"].running = 1
             await harness.round(controller)
             serve.deployments["Router"].running = 1
         status = await harness.status("chat")
         assert status.phase is Phase.APPLYING
         assert f"table of Router: {status.plan_id}, not yet in every replica" in (status.message or "")
-        assert serve.deployments["on-a100"].asked == 1
+        assert serve.deployments["on-a100"].requested == 1
         serve.deployments["Router"].running = 2
         for _ in range(3):
             await harness.round(controller)
-        assert serve.deployments["on-a100"].asked == 0
+        assert serve.deployments["on-a100"].requested == 0
 
     async def test_a_table_is_in_force_only_once_the_router_reports_its_version(self, harness: Harness) -> None:
         serve = serve_of(**{A100: 1})

@@ -44,7 +44,7 @@ def recorder(pid: int, tmp_path: Path) -> Iterator[NodeRecorderActor]:
     recorder.close()
 
 
-def observations_since(recorder: NodeRecorderActor) -> list[Observation]:
+def new_observations(recorder: NodeRecorderActor) -> list[Observation]:
     """The observations since the last call, as a monitor decodes them."""
     batch, _held = decode(recorder.take(), held_of=lambda _node, _session: None)
     assert (batch.node, batch.malformed) == (1, 0)
@@ -55,7 +55,7 @@ def test_a_stopped_rank_is_observed(recorder: NodeRecorderActor, pid: int) -> No
     def states() -> set[str]:
         return {
             each.values.state
-            for each in observations_since(recorder)
+            for each in new_observations(recorder)
             if isinstance(each.values, Process) and each.rank == RANK
         }
 
@@ -72,7 +72,7 @@ def test_heartbeats_of_the_ranks_of_its_node_are_received(recorder: NodeRecorder
     sink.close()
 
     def beats() -> list[Observation]:
-        return [each for each in observations_since(recorder) if isinstance(each.values, Heartbeat)]
+        return [each for each in new_observations(recorder) if isinstance(each.values, Heartbeat)]
 
     (observation,) = wait_for(beats, what="heartbeat")
     assert isinstance(observation.values, Heartbeat)

@@ -62,7 +62,7 @@ def status_actor(monkeypatch: pytest.MonkeyPatch) -> RunStatusActor:
 
 
 @pytest.fixture
-def status_callback_of_run(status_actor: RunStatusActor) -> RunStatusCallback:  # noqa: ARG001 - whom it tells
+def callback_of_run(status_actor: RunStatusActor) -> RunStatusCallback:  # noqa: ARG001 - patches the actor
     callback = RunStatusCallback()
     run = SimpleNamespace(name="llm")
     scaling = SimpleNamespace(min_workers=1, max_workers=4)
@@ -82,37 +82,37 @@ def test_the_callback_defines_only_methods_of_its_ray_base_classes() -> None:
 
 
 def test_an_attempt_is_reported_from_its_start_to_its_end(
-    status_actor: RunStatusActor, status_callback_of_run: RunStatusCallback
+    status_actor: RunStatusActor, callback_of_run: RunStatusCallback
 ) -> None:
-    status_callback_of_run.before_worker_group_start(SimpleNamespace(resources_per_worker={"CPU": 1.0}))
+    callback_of_run.before_worker_group_start(SimpleNamespace(resources_per_worker={"CPU": 1.0}))
     assert (status_actor.view().phase, status_actor.view().attempt) == (RunPhase.STARTING, 0)
-    status_callback_of_run.after_worker_group_training_start(group("x", "y"))
+    callback_of_run.after_worker_group_training_start(group("x", "y"))
     running = status_actor.view()
     assert (running.phase, running.attempt, running.worker_resources) == (RunPhase.RUNNING, 1, {"CPU": 1.0})
     assert [(place.rank, place.node_id, place.pid) for place in running.places] == [(0, "x", 1), (1, "y", 2)]
-    status_callback_of_run.before_worker_group_shutdown(group())
+    callback_of_run.before_worker_group_shutdown(group())
     assert status_actor.view().phase is RunPhase.ENDING
     assert status_actor.view().places == running.places
 
 
 def test_steps_checkpoints_and_the_first_step_of_an_attempt_are_reported(
-    status_actor: RunStatusActor, status_callback_of_run: RunStatusCallback
+    status_actor: RunStatusActor, callback_of_run: RunStatusCallback
 ) -> None:
-    status_callback_of_run.after_worker_group_training_start(group("x"))
-    status_callback_of_run.after_report(SimpleNamespace(checkpoint="c"), [{"step": 9}])
-    status_callback_of_run.after_report(SimpleNamespace(checkpoint=None), [{"step": 19}])
+    callback_of_run.after_worker_group_training_start(group("x"))
+    callback_of_run.after_report(SimpleNamespace(checkpoint="c"), [{"step": 9}])
+    callback_of_run.after_report(SimpleNamespace(checkpoint=None), [{"step": 19}])
     first = status_actor.view()
     assert (first.step, first.attempt_step, first.checkpoint_step, first.checkpoints) == (19, 9, 9, 1)
-    status_callback_of_run.after_worker_group_training_start(group("y"))
+    callback_of_run.after_worker_group_training_start(group("y"))
     assert (status_actor.view().attempt_step, status_actor.view().checkpoint_step) == (None, 9)
-    status_callback_of_run.after_report(SimpleNamespace(checkpoint=None), [{"loss": 1.0}])
+    callback_of_run.after_report(SimpleNamespace(checkpoint=None), [{"loss": 1.0}])
     assert status_actor.view().attempt_step == 3  # the number of the report, if the job reports no step
     assert TrainProcess.checkpoints == 1
 
 
-def test_errors_of_the_callback_do_not_reach_the_job(status_callback_of_run: RunStatusCallback) -> None:
-    status_callback_of_run.after_worker_group_training_start(SimpleNamespace())
-    status_callback_of_run.after_report(SimpleNamespace(checkpoint=None), [{"step": "nine"}])
+def test_errors_of_the_callback_do_not_reach_the_job(callback_of_run: RunStatusCallback) -> None:
+    callback_of_run.after_worker_group_training_start(SimpleNamespace())
+    callback_of_run.after_report(SimpleNamespace(checkpoint=None), [{"step": "nine"}])
     RunStatusCallback().before_worker_group_shutdown(group())
 
 
