@@ -26,13 +26,13 @@ def found_in(problem: MixProblem) -> tuple[Conflict, ...]:
     return conflicts(what_if(problem))
 
 
-def the(problem: MixProblem) -> Conflict:
+def only_conflict(problem: MixProblem) -> Conflict:
     (conflict,) = found_in(problem)
     return conflict
 
 
-def way(conflict: Conflict, kind: Kind) -> LeastRelaxation:
-    return next(way for way in conflict.ways_out if way.kind is kind)
+def relaxation_of(conflict: Conflict, kind: Kind) -> LeastRelaxation:
+    return next(relaxation for relaxation in conflict.ways_out if relaxation.kind is kind)
 
 
 def keeping(problem: MixProblem, kept: Sequence[Requirement]) -> MixProblem:
@@ -100,17 +100,17 @@ class TestRelaxations:
 
     def test_the_power_relaxation_is_exact(self) -> None:
         """No mix of three types draws less than 1872 W."""
-        out = way(the(three_types(stock=(None, None, None), limits=(power(1500.0),))), Kind.POWER)
+        out = relaxation_of(only_conflict(three_types(stock=(None, None, None), limits=(power(1500.0),))), Kind.POWER)
         assert out.amount == pytest.approx(372.0, abs=1e-3)
         assert out.easing == "0.372 kW more for row-2"
 
     def test_the_budget_relaxation_is_exact(self) -> None:
-        out = way(the(three_types(limits=(budget(10.0),))), Kind.BUDGET)
+        out = relaxation_of(only_conflict(three_types(limits=(budget(10.0),))), Kind.BUDGET)
         assert out.amount == pytest.approx(2.12)
         assert out.easing == "2.12 $/h more budget"
 
     def test_the_stock_relaxation_counts_units(self) -> None:
-        conflict = the(three_types(stock=(4, 1, 0)))
+        conflict = only_conflict(three_types(stock=(4, 1, 0)))
         for kind, f in ((Kind.STOCK, 1), (Kind.STOCK, 2)):
             name = three_types().supplies[f].name
             (out,) = (out for out in conflict.ways_out if out.kind is kind and f"of {name} " in out.requirement)
@@ -121,7 +121,7 @@ class TestRelaxations:
             assert not holds(three_types(stock=tuple(stock)))
 
     def test_demand_is_relaxed_in_steps_of_a_tenth_of_a_percent(self) -> None:
-        out = way(the(three_types(stock=(0, 0, 2))), Kind.DEMAND)
+        out = relaxation_of(only_conflict(three_types(stock=(0, 0, 2))), Kind.DEMAND)
         served_most = (
             1 / sum(share / rate for share, rate in zip((0.4, 0.1, 0.3, 0.2), (26, 8, 14, 5.5), strict=True)) * 2
         )
@@ -129,7 +129,7 @@ class TestRelaxations:
 
     def test_a_change_that_does_not_suffice_alone_is_not_listed(self) -> None:
         """Without the large types no option serves the longest requests."""
-        conflict = the(three_types(stock=(2, 0, 0)))
+        conflict = only_conflict(three_types(stock=(2, 0, 0)))
         assert "2 more L4" not in as_text(conflict)
         assert all("L4" not in out.easing for out in conflict.ways_out)
 
@@ -137,16 +137,16 @@ class TestRelaxations:
 class TestKindsOfConflict:
     def test_demand_and_power_in_conflict(self) -> None:
         problem = three_types(stock=(None, None, None), limits=(power(1500.0),))
-        assert as_text(the(problem)) == (
+        assert as_text(only_conflict(problem)) == (
             "the demand of chat (30 rps) and the power limit of row-2 (1.5 kW) cannot both hold; any one of these "
-            f"changes would do: {way(the(problem), Kind.DEMAND).easing} or 0.372 kW more for row-2"
+            f"changes would do: {relaxation_of(only_conflict(problem), Kind.DEMAND).easing} or 0.372 kW more for row-2"
         )
 
     def test_min_replicas_and_budget_in_conflict(self) -> None:
         loads = (Load("w", (1.0,), min_replicas=5),)
         limit = Limit("budget", LimitKind.BUDGET, 8.0, units={0: 2.0})
         problem = mix_of(loads, (Supply("f", 2.0),), (RoutedOption("o", "A", 0, 0, (9.0,)),), limits=(limit,))
-        assert as_text(the(problem)) == (
+        assert as_text(only_conflict(problem)) == (
             "the budget (8.00 $/h) and at least 5 replicas of w cannot both hold; any one of these changes would do: "
             "2.00 $/h more budget or 1 replica fewer required of w"
         )
@@ -156,18 +156,18 @@ class TestKindsOfConflict:
         problem = mix_of(
             (Load("w", (1.0,)),), (Supply("f", 2.0),), (RoutedOption("o", "A", 0, 0, (9.0,)),), limits=(limit,)
         )
-        conflict = the(problem)
+        conflict = only_conflict(problem)
         assert conflict.kinds == (Kind.DEMAND, Kind.SPOT)
-        assert way(conflict, Kind.SPOT).easing == "100 % of all GPUs on the spot market"
+        assert relaxation_of(conflict, Kind.SPOT).easing == "100 % of all GPUs on the spot market"
 
     def test_demand_stock_and_a_limit_on_starts_in_conflict(self) -> None:
         problem = three_types(stock=(None, 0, 2), change=Change(max_started=3))
-        conflict = the(problem)
+        conflict = only_conflict(problem)
         assert set(conflict.kinds) == {Kind.DEMAND, Kind.STOCK, Kind.STARTS}
 
     def test_a_zone_loss_that_no_mix_survives_is_in_the_conflict(self) -> None:
         problem = three_types(stock=(0, 3, 3), losses=(Loss("zone b", {2: None}),))
-        conflict = the(problem)
+        conflict = only_conflict(problem)
         assert Kind.ZONE_LOSS in conflict.kinds
         assert "not surviving the loss of zone b" in as_text(conflict)
 

@@ -17,7 +17,7 @@ def priced(problem: MixProblem) -> Prices:
     return prices(what_if(problem), solved(problem))
 
 
-def only(problem: MixProblem, kind: Kind) -> Price:
+def only_price(problem: MixProblem, kind: Kind) -> Price:
     (price,) = (price for price in priced(problem).binding if price.kind is kind)
     return price
 
@@ -64,7 +64,7 @@ class TestKinds:
     def test_the_price_of_stock_is_the_saving_of_one_more_unit(self) -> None:
         problem = three_types(stock=(None, 3, 1))
         saved = (cost(problem) or 0) - (cost(three_types(stock=(None, 3, 2))) or 0)
-        price = only(problem, Kind.STOCK)
+        price = only_price(problem, Kind.STOCK)
         assert price.saves == pytest.approx(saved)
         assert f"the stock of H100 (1) binds: 1 more H100 would save {saved:.2f} $/h" in as_text(
             priced(problem), problem
@@ -76,7 +76,7 @@ class TestKinds:
             three_types(limits=(Limit("row-2", LimitKind.POWER, limit_w, replicas=watts),), stock=(None, None, None))
             for limit_w in (2400.0, 3400.0)
         )
-        price = only(problem, Kind.POWER)
+        price = only_price(problem, Kind.POWER)
         assert (price.step, price.easing) == (1000.0, "1 kW more for row-2")
         assert price.saves == pytest.approx((cost(problem) or 0) - (cost(free) or 0))
         assert price.saves > 0
@@ -86,7 +86,7 @@ class TestKinds:
         ways = (RoutedOption("box", "A", 0, 0, (1.0,)), RoutedOption("single", "B", 0, 1, (1.0,)))
         quota = Limit("a", LimitKind.QUOTA, 8.0, units={0: 8.0})
         problem = mix_of((Load("w", (16.0,)),), eights, ways, limits=(quota,))
-        price = only(problem, Kind.QUOTA)
+        price = only_price(problem, Kind.QUOTA)
         assert (price.step, price.saves) == (8.0, 8.0)
         assert price.easing == "8 GPUs more in the quota a"
 
@@ -96,7 +96,7 @@ class TestKinds:
         for share, saved in ((0.49, 1.0), (0.5, 0.0)):
             limit = Limit("spot", LimitKind.SPOT, 0.0, units={0: 1 - share, 1: -share})
             problem = mix_of((Load("w", (2.0,)),), supplies, ways, limits=(limit,))
-            price = only(problem, Kind.SPOT)
+            price = only_price(problem, Kind.SPOT)
             assert price.step == 0.01
             assert price.saves == pytest.approx(saved)
             assert price.easing == f"{share * 100 + 1:g} % of all GPUs on the spot market"
@@ -106,7 +106,7 @@ class TestKinds:
         twelve, eleven = (
             replace(problem, loads=(replace(problem.loads[0], min_replicas=count),)) for count in (12, 11)
         )
-        price = only(twelve, Kind.MIN_REPLICAS)
+        price = only_price(twelve, Kind.MIN_REPLICAS)
         assert (price.step, price.easing) == (1.0, "1 replica fewer required of chat")
         assert price.saves == pytest.approx((cost(twelve) or 0) - (cost(eleven) or 0))
 
@@ -114,7 +114,7 @@ class TestKinds:
         problem = three_types(stock=(None, None, None))
         running = tuple(replace(option, held=held) for option, held in zip(problem.options, (0, 3, 0), strict=True))
         two, three = (replace(problem, options=running, change=Change(max_started=count)) for count in (2, 3))
-        price = only(two, Kind.STARTS)
+        price = only_price(two, Kind.STARTS)
         assert (price.name, price.easing) == ("at most 2 replicas started", "1 replica more started")
         assert price.saves == pytest.approx((cost(two) or 0) - (cost(three) or 0))
 
@@ -123,7 +123,7 @@ class TestKinds:
         nodes = tuple(Loss(f"a node of {option.name}", {o: 1}) for o, option in enumerate(problem.options))
         safe = replace(problem, losses=nodes)
         extra = (cost(safe) or 0) - (cost(problem) or 0)
-        price = only(safe, Kind.NODE_LOSS)
+        price = only_price(safe, Kind.NODE_LOSS)
         assert price.step is None
         assert price.saves == pytest.approx(extra)
         assert f"surviving the loss of any one node costs {extra:.2f} $/h" in as_text(priced(safe), safe)
