@@ -21,7 +21,7 @@ from tests.placement.bounds.test_lower_bound import TOY, small_cases
 NEARLY = 1.001
 
 
-def uneven(tokens: Floats, layout: Layout) -> Floats:
+def imbalance_per_layer(tokens: Floats, layout: Layout) -> Floats:
     """The imbalance per layer of a placement by the joint search, which must be legal."""
     slots = joint_balanced(tokens, layout=layout)
     check_slots(slots, experts=tokens.shape[1], layout=layout)
@@ -31,25 +31,25 @@ def uneven(tokens: Floats, layout: Layout) -> Floats:
 @given(small_cases())
 def test_small_layers_reach_the_optimum(case: tuple[Layout, np.ndarray]) -> None:
     layout, tokens = case
-    assert uneven(tokens[np.newaxis], layout)[0] <= optimum(tokens, layout=layout) * NEARLY
+    assert imbalance_per_layer(tokens[np.newaxis], layout)[0] <= optimum(tokens, layout=layout) * NEARLY
 
 
 @given(st.lists(st.integers(1, 99), min_size=3, max_size=6), st.integers(3, 4))
 def test_small_layers_with_two_slots_per_gpu_reach_the_optimum(tokens: list[int], gpus: int) -> None:
     layout = Layout.even(slots=2 * gpus, gpus=gpus, nodes=1)
     loads = np.array(tokens, dtype=np.float64)
-    assert uneven(loads[np.newaxis], layout)[0] <= optimum(loads, layout=layout) * NEARLY
+    assert imbalance_per_layer(loads[np.newaxis], layout)[0] <= optimum(loads, layout=layout) * NEARLY
 
 
 def test_the_eight_expert_example_reaches_its_optimum() -> None:
-    assert uneven(TOY, Layout.even(slots=16, gpus=8, nodes=1))[0] == pytest.approx(1.0851, abs=5e-5)
+    assert imbalance_per_layer(TOY, Layout.even(slots=16, gpus=8, nodes=1))[0] == pytest.approx(1.0851, abs=5e-5)
 
 
 @pytest.mark.parametrize(("slots", "gpus"), [(288, 144), (288, 96), (320, 160)])
 def test_with_few_slots_the_joint_search_is_better_than_eplb(slots: int, gpus: int) -> None:
     tokens = synthetic("deepseek-v3").tokens[:8]
     layout = Layout.even(slots=slots, gpus=gpus, nodes=1)
-    found = uneven(tokens, layout)
+    found = imbalance_per_layer(tokens, layout)
     published = imbalance(eplb_global(tokens, slots=slots, gpus=gpus), tokens, layout=layout).per_layer
     assert (found <= published + 1e-9).all()
     assert found.mean() < published.mean()
@@ -63,14 +63,14 @@ def test_the_joint_search_is_no_worse_than_the_base(slots: int, speeds: list[flo
     layout = Layout.even(slots=slots, gpus=16, nodes=2, speeds=speeds) if slots >= 28 else None
     assert layout is not None
     base = imbalance(balanced(tokens, layout=layout), tokens, layout=layout).per_layer
-    assert (uneven(tokens, layout) <= base + 1e-9).all()
+    assert (imbalance_per_layer(tokens, layout) <= base + 1e-9).all()
 
 
 def test_gpus_of_one_and_two_slots_are_supported() -> None:
     tokens = synthetic("deepseek-v3").tokens[:4, :24] + 1.0
     layout = Layout.of(node_of_gpu=[0] * 16, slots_of_gpu=[2, 1] * 4 + [2] * 8)
     base = imbalance(balanced(tokens, layout=layout), tokens, layout=layout).per_layer
-    assert (uneven(tokens, layout) <= base + 1e-9).all()
+    assert (imbalance_per_layer(tokens, layout) <= base + 1e-9).all()
 
 
 def test_a_start_is_never_made_worse() -> None:

@@ -28,7 +28,7 @@ def drifted(rng: np.random.Generator, tokens: Floats, *, by: float = 0.3) -> Flo
     return tokens * np.exp(by * rng.standard_normal(tokens.shape))
 
 
-def fewest(before: Ints, tokens: Floats, *, layout: Layout, rule: Dispatch, ceiling: float) -> int | None:
+def fewest_moves(before: Ints, tokens: Floats, *, layout: Layout, rule: Dispatch, ceiling: float) -> int | None:
     """The fewest moved copies over all legal placements of one layer, or None where none is within the ceiling."""
     legal = np.array(list(_legal(layout, tokens.shape[1])), dtype=np.int64)
     weights = np.repeat(tokens, len(legal), axis=0)

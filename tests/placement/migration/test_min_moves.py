@@ -15,7 +15,7 @@ from placement.layout import Layout
 from placement.migration import minimise_moves, moved_copies, relabelled
 from placement.migration.knapsack import SLACK
 from placement.validation import check_slots
-from tests.placement.migration.placements import drifted, fewest, loads, placement
+from tests.placement.migration.placements import drifted, fewest_moves, loads, placement
 
 RULES = (Dispatch.EQUAL, Dispatch.NEAREST)
 SMALL = (
@@ -35,7 +35,7 @@ def test_small_layers_match_exhaustive_search(layout: Layout, rule: Dispatch) ->
         experts = int(rng.integers(4, 6))
         tokens, before = loads(rng, layers=1, experts=experts), placement(rng, layers=1, experts=experts, layout=layout)
         ceiling = float(rng.uniform(1.1, 1.5))
-        best = fewest(before, tokens, layout=layout, rule=rule, ceiling=ceiling)
+        best = fewest_moves(before, tokens, layout=layout, rule=rule, ceiling=ceiling)
         if best is None:
             continue
         plan = balanced(tokens, layout=layout)
