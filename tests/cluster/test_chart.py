@@ -78,7 +78,7 @@ class Place:
             mark = {"metadata": {"annotations": {COMPLETE: "true"}}}
             self.core.patch_namespaced_pod(pod.metadata.name, self.namespace, mark)
 
-    def left(self) -> set[str]:
+    def remaining(self) -> set[str]:
         """Return all remaining objects of the release, and Helm's records of it."""
         lists = {
             "deployment": self.apps.list_namespaced_deployment,
@@ -134,7 +134,7 @@ def test_the_chart_on_sqlite_is_installed_tested_and_removed(helm: Helm, place: 
     _pass_helm_test(helm, place)
 
     place.run(helm, "uninstall", "--wait")
-    wait_for(place.left, lambda left: not left, what="empty namespace")
+    wait_for(place.remaining, lambda remaining: not remaining, what="empty namespace")
 
 
 def test_the_chart_on_postgres_is_installed_upgraded_rolled_back_and_removed(helm: Helm, place: Place) -> None:
@@ -158,14 +158,14 @@ def test_the_chart_on_postgres_is_installed_upgraded_rolled_back_and_removed(hel
     assert place.token() == token
 
     place.run(helm, "uninstall", "--wait")
-    wait_for(place.left, lambda left: not left, what="empty namespace")
+    wait_for(place.remaining, lambda remaining: not remaining, what="empty namespace")
 
 
 def test_a_database_claim_outlives_the_release_and_is_reused(helm: Helm, place: Place) -> None:
     place.run(helm, "install", CHART)  # no provisioner provides the volume here, so the API's pod waits for it
-    assert f"claim/{DATA}" in place.left()
+    assert f"claim/{DATA}" in place.remaining()
     place.run(helm, "uninstall", "--wait")
-    wait_for(place.left, lambda left: left == {f"claim/{DATA}"}, what="claim and nothing else")
+    wait_for(place.remaining, lambda remaining: remaining == {f"claim/{DATA}"}, what="claim and nothing else")
     place.run(helm, "install", CHART)
     place.run(helm, "uninstall", "--wait")
 
@@ -199,7 +199,7 @@ def test_helm_4_upgrades_a_release_of_helm_3(helm3: Helm, helm4: Helm, place: Pl
 
 def test_autoscaler_and_disruption_budget_are_accepted(helm: Helm, place: Place) -> None:
     place.run(helm, "install", CHART, *POSTGRES, "--set", "api.autoscaling.enabled=true")
-    assert {f"autoscaler/{API}", f"budget/{API}"} <= place.left()
+    assert {f"autoscaler/{API}", f"budget/{API}"} <= place.remaining()
 
 
 def test_the_namespace_refuses_a_pod_with_more_privileges(helm3: Helm, place: Place) -> None:
