@@ -43,9 +43,9 @@ def test_a_killed_run_leaves_no_process_and_the_next_run_removes_its_namespaces(
     assert len(children) >= 2 + RANKS  # the parent of the ranks, a busy loop, and both ends of the flood
     wait_for(lambda: not [pid for pid in children if is_there(pid)], what="end of all children", timeout_s=10.0)
     wait_for(lambda: not living(owner), what="end of all ranks", timeout_s=10.0)
-    assert left(owner) != []
+    assert remaining(owner) != []
     remove_stale()
-    assert left(owner) == []
+    assert remaining(owner) == []
 
 
 def living(owner: str) -> list[int]:
@@ -64,6 +64,6 @@ def is_there(pid: int) -> bool:
         return False
 
 
-def left(owner: str) -> list[str]:
+def remaining(owner: str) -> list[str]:
     names = [*commands.namespaces(), *(path.name for path in Path(tempfile.gettempdir()).iterdir())]
     return [name for name in names if name.startswith(f"{owner}-")]

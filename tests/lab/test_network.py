@@ -27,7 +27,7 @@ with running_network(nodes=2) as network:
 """
 
 
-def ours(owner: str) -> list[str]:
+def namespaces_of(owner: str) -> list[str]:
     return [name for name in commands.namespaces() if name.startswith(owner)]
 
 
@@ -35,9 +35,9 @@ def test_all_namespaces_are_removed_after_an_exception() -> None:
     owner = ""
     with pytest.raises(ZeroDivisionError), running_network(nodes=3) as network:
         owner = network.owner
-        assert len(ours(owner)) == 4
+        assert len(namespaces_of(owner)) == 4
         raise ZeroDivisionError
-    assert ours(owner) == []
+    assert namespaces_of(owner) == []
 
 
 def test_namespaces_of_a_killed_process_are_removed_by_the_next_run() -> None:
@@ -48,16 +48,16 @@ def test_namespaces_of_a_killed_process_are_removed_by_the_next_run() -> None:
         living = subprocess.Popen(["ip", "netns", "exec", f"{owner}-n0", "sleep", "60"])
         process.kill()
         process.wait()
-    assert len(ours(owner)) == 3
+    assert len(namespaces_of(owner)) == 3
     remove_stale()
-    assert ours(owner) == []
+    assert namespaces_of(owner) == []
     assert living.wait(5.0) == -signal.SIGKILL
 
 
 def test_the_namespaces_of_a_running_process_are_kept() -> None:
     with running_network(nodes=2) as network:
         remove_stale()
-        assert len(ours(network.owner)) == 3
+        assert len(namespaces_of(network.owner)) == 3
 
 
 def test_a_link_has_its_configured_rate_and_can_be_slowed_down() -> None:
