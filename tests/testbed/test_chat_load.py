@@ -27,7 +27,7 @@ def load_of(respond: Respond, **more: object) -> ChatLoad:
     return ChatLoad(http=http, url="http://service", tokens=TOKENS, **more)  # type: ignore[arg-type]
 
 
-def well(stream: bool) -> httpx.Response:  # noqa: FBT001 - as Answer has it
+def complete_response(stream: bool) -> httpx.Response:  # noqa: FBT001 - as Respond defines it
     if stream:
         return httpx.Response(200, text=TOKENS * TOKEN + END, headers=STREAM)
     return httpx.Response(200, json=DOCUMENT)
@@ -35,7 +35,7 @@ def well(stream: bool) -> httpx.Response:  # noqa: FBT001 - as Answer has it
 
 async def test_complete_responses_are_counted_and_unstreamed_ones_passed_to_the_callback() -> None:
     received: list[object] = []
-    async with calling(load_of(well, on_response=received.append)) as load:
+    async with calling(load_of(complete_response, on_response=received.append)) as load:
         await load.some_more()
     assert load.faults == []
     assert load.whole > len(received) >= CALLERS
@@ -63,10 +63,10 @@ async def test_an_incomplete_response_is_a_fault(broken: httpx.Response) -> None
 async def test_a_failed_call_is_a_fault_and_the_caller_continues() -> None:
     failures = iter([httpx.ReadError("cut off")])
 
-    def respond(stream: bool) -> httpx.Response:  # noqa: FBT001 - as Answer has it
+    def respond(stream: bool) -> httpx.Response:  # noqa: FBT001 - as Respond defines it
         if (failure := next(failures, None)) is not None:
             raise failure
-        return well(stream)
+        return complete_response(stream)
 
     async with calling(load_of(respond, streams=(True,))) as load:
         while load.whole < CALLERS:

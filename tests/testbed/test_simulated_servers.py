@@ -15,7 +15,7 @@ NAMES = ("low", "high", "train")
 SLOW = Clocks(low_token=0.5, high_token=0.6, low_prompt=0.7, high_prompt=0.8, training=0.9)
 
 
-def made(seed: int = 0, **changes: Any) -> SimulatedActuator:
+def new_actuator(seed: int = 0, **changes: Any) -> SimulatedActuator:
     faults = ActuatorFaults(**changes)
     rng = np.random.default_rng(seed)
     return SimulatedActuator(
@@ -28,7 +28,7 @@ def clocks(actuator: SimulatedActuator) -> list[tuple[float, float]]:
 
 
 def test_each_server_applies_its_own_clocks_after_the_delay() -> None:
-    actuator = made()
+    actuator = new_actuator()
     actuator.set_clocks(NAMES, SLOW)
     actuator.advance(0.99)
     assert clocks(actuator) == [(1.0, 1.0)] * 3
@@ -37,7 +37,7 @@ def test_each_server_applies_its_own_clocks_after_the_delay() -> None:
 
 
 def test_a_newer_command_replaces_a_pending_one() -> None:
-    actuator = made()
+    actuator = new_actuator()
     actuator.set_clocks(NAMES, SLOW)
     actuator.advance(0.5)
     actuator.set_clocks(["low"], Clocks())
@@ -46,7 +46,7 @@ def test_a_newer_command_replaces_a_pending_one() -> None:
 
 
 def test_the_brake_is_independent_of_the_clock_commands() -> None:
-    actuator = made(unresponsive=("high",))
+    actuator = new_actuator(unresponsive=("high",))
     actuator.brake(NAMES, on=True)
     actuator.advance(1.9)
     assert not any(each.braked for each in actuator.enforced().values())
@@ -58,18 +58,18 @@ def test_the_brake_is_independent_of_the_clock_commands() -> None:
 
 
 def test_ignored_commands_report_no_error_and_change_nothing() -> None:
-    actuator = made(ignored_share=1.0)
+    actuator = new_actuator(ignored_share=1.0)
     assert actuator.set_clocks(NAMES, SLOW) == {}
     actuator.advance(100.0)
     assert clocks(actuator) == [(1.0, 1.0)] * 3
 
 
 def test_refused_commands_are_named() -> None:
-    assert set(made(refused_share=1.0).set_clocks(NAMES, SLOW)) == set(NAMES)
+    assert set(new_actuator(refused_share=1.0).set_clocks(NAMES, SLOW)) == set(NAMES)
 
 
 def test_late_commands_apply_after_their_delay() -> None:
-    actuator = made(late_share=1.0, late_s=30.0)
+    actuator = new_actuator(late_share=1.0, late_s=30.0)
     actuator.set_clocks(NAMES, SLOW)
     actuator.advance(30.9)
     assert clocks(actuator)[0] == (1.0, 1.0)
@@ -89,7 +89,7 @@ def test_a_share_of_commands_is_ignored() -> None:
 
 
 def test_a_driver_reload_clears_caps_but_not_the_brake() -> None:
-    actuator = made()
+    actuator = new_actuator()
     actuator.set_clocks(NAMES, SLOW)
     actuator.brake(NAMES, on=True)
     actuator.advance(5.0)
@@ -102,7 +102,7 @@ def test_a_driver_reload_clears_caps_but_not_the_brake() -> None:
 
 
 def test_a_disconnected_server_neither_receives_nor_reports() -> None:
-    actuator = made()
+    actuator = new_actuator()
     actuator.advance(3.0)
     actuator.set_silent(["high"], silent=True)
     actuator.set_clocks(NAMES, SLOW)
@@ -116,7 +116,7 @@ def test_a_disconnected_server_neither_receives_nor_reports() -> None:
 
 
 def test_clocks_are_rounded_down_to_device_steps() -> None:
-    actuator = made(clock_step=0.15)
+    actuator = new_actuator(clock_step=0.15)
     actuator.set_clocks(NAMES, SLOW)
     actuator.advance(2.0)
     assert clocks(actuator)[0] == pytest.approx((0.45, 0.60))
@@ -126,7 +126,7 @@ def test_clocks_are_rounded_down_to_device_steps() -> None:
 def test_the_same_seed_gives_the_same_faults() -> None:
     outcomes = []
     for _ in range(2):
-        actuator = made(seed=7, ignored_share=0.5, late_share=0.5)
+        actuator = new_actuator(seed=7, ignored_share=0.5, late_share=0.5)
         for at in range(20):
             actuator.set_clocks(NAMES, SLOW if at % 2 else Clocks())
             actuator.advance(float(at))
@@ -135,7 +135,7 @@ def test_the_same_seed_gives_the_same_faults() -> None:
 
 
 def test_arrays_and_named_states_agree() -> None:
-    actuator = made()
+    actuator = new_actuator()
     actuator.set_clocks(NAMES, SLOW)
     actuator.brake(["high"], on=True)
     actuator.advance(5.0)
@@ -148,6 +148,6 @@ def test_arrays_and_named_states_agree() -> None:
 
 def test_unknown_and_repeated_names_are_refused() -> None:
     with pytest.raises(UnknownNameError, match="unknown server 'hihg'; nearest: high"):
-        made().set_clocks(["hihg"], SLOW)
+        new_actuator().set_clocks(["hihg"], SLOW)
     with pytest.raises(RuleError, match="must be unique"):
         SimulatedActuator(["a", "a"], [Duty.LOW] * 2, rng=np.random.default_rng(0))

@@ -58,14 +58,14 @@ def test_an_all_to_all_transposes_the_parts(size: int) -> None:
 
 
 def test_a_ring_pass_receives_from_the_previous_rank() -> None:
-    def hand_on(rank: int, library: Library) -> object:
+    def pass_on(rank: int, library: Library) -> object:
         into = np.zeros(200_000, np.uint8)
         passed = library.ring_pass(np.full(200_000, rank, np.uint8), into)
         assert passed.received_s > 0.0
         assert passed.sent_s > 0.0
         return int(into[0]), int(into[-1])
 
-    assert on_all(4, hand_on) == [(3, 3), (0, 0), (1, 1), (2, 2)]
+    assert on_all(4, pass_on) == [(3, 3), (0, 0), (1, 1), (2, 2)]
 
 
 def test_sends_keep_their_order_whenever_the_buffers_are_posted() -> None:
@@ -84,7 +84,7 @@ def test_sends_keep_their_order_whenever_the_buffers_are_posted() -> None:
 
 
 def test_a_transfer_with_a_closed_peer_raises() -> None:
-    def leave(rank: int, mesh: Mesh) -> bytes:
+    def close_or_raise(rank: int, mesh: Mesh) -> bytes:
         if rank == 0:
             mesh.close()
             return b""
@@ -94,7 +94,7 @@ def test_a_transfer_with_a_closed_peer_raises() -> None:
             mesh.send(0, memoryview(b"too late"))
         return b"raised"
 
-    assert pair(leave) == [b"", b"raised"]
+    assert pair(close_or_raise) == [b"", b"raised"]
 
 
 def pair(use: Callable[[int, Mesh], bytes]) -> list[bytes]:
