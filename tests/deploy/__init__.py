@@ -1,1 +1,1 @@
-"""The controller and its actuators."""
+"""Tests of the deploy package."""

@@ -1,4 +1,4 @@
-"""Fixtures of the controller's tests: the real service, a target that obeys on demand, retries that do not wait."""
+"""Fixtures of the controller's tests: a harness with the real service, and retries without waits."""
 
 from collections.abc import AsyncIterator, Iterator
 
@@ -11,13 +11,13 @@ from tests.testbed.service import RunningService
 
 @pytest.fixture(autouse=True)
 def no_waiting() -> Iterator[None]:
-    """As many attempts as the code asks for, without the pauses between them."""
+    """Retry as often as the code requests, without waits between the attempts."""
     with stamina.set_testing(True, attempts=100, cap=True):
         yield
 
 
 @pytest.fixture
 async def harness(sqlite_service: RunningService) -> AsyncIterator[Harness]:
-    """The service on SQLite, called by the client over ASGI; nothing registered yet."""
+    """A harness with the service on SQLite, called over ASGI, without registered targets."""
     async with harness_of(sqlite_service) as harness:
         yield harness

@@ -5,7 +5,7 @@ import pytest
 from deploy.common.text import MESSAGE_MAX_CHARS, first_line, joined, one_line, reason_of
 
 
-def test_notes_are_joined_and_empty_ones_left_out() -> None:
+def test_notes_are_joined_and_empty_ones_omitted() -> None:
     assert joined("a", None, "", "b") == "a; b"
     assert joined(None, "") is None
 

@@ -66,7 +66,7 @@ class TestRay:
         assert url.params["limit"] == "10000"  # without this parameter Ray returns at most 100 nodes
         assert [url.params[f"filter_{part}"] for part in ("keys", "predicates", "values")] == ["state", "=", "ALIVE"]
 
-    def test_nodes_carry_their_labels_and_gpus(self) -> None:
+    def test_nodes_have_their_labels_and_gpus(self) -> None:
         found = nodes_of(listing(ray_row("a"), ray_row("b", labels={}, resources_total={"CPU": 4.0})))
         nodes = found.topology.index.nodes
         assert [(node.name, node.power_domain, node.gpu, node.gpus) for node in nodes.values()] == [
@@ -178,7 +178,7 @@ class TestKubernetes:
     ) -> None:
         path = kubeconfig(tmp_path / "config")
         monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/none:{path}")
-        with pytest.raises(UnreachableError):  # so it was read
+        with pytest.raises(UnreachableError):  # the kubeconfig was read
             discover_kubernetes()
 
     def test_a_missing_kubeconfig_outside_a_pod_is_reported(

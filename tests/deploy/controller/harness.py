@@ -145,5 +145,5 @@ async def harness_of(service: RunningService) -> AsyncIterator[Harness]:
 
 
 def app(**replicas: int) -> ServeDouble:
-    """A Serve application with these replicas by GPU, in deployments called `on-GPU`."""
+    """A Serve application with these replicas by GPU, in deployments named `on-GPU`."""
     return ServeDouble.running(**{f"on-{gpu}": count for gpu, count in replicas.items()})

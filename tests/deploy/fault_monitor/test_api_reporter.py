@@ -209,7 +209,7 @@ async def test_a_token_without_read_scope_can_report(sqlite_service: RunningServ
     assert timed.counts == {"kept": 1}
 
 
-async def test_the_queue_is_bounded_and_the_workload_is_not_reported(sqlite_service: RunningService) -> None:
+async def test_the_queue_is_bounded_and_workload_diagnoses_are_not_reported(sqlite_service: RunningService) -> None:
     timed = TimedReporter(sqlite_service)
     timed.diagnose(scope=words.Scope.WORKLOAD, node=None)
     for index in range(MAX_WAITING + 3):

@@ -45,14 +45,14 @@ def test_a_wrong_clock_is_corrected() -> None:
     assert [observation.at_s for observation in taken.observations] == pytest.approx([9.75, 9.75, 10.0])
 
 
-def test_the_minimum_delay_gives_the_skew() -> None:
+def test_clock_skew_is_estimated_from_the_minimum_delay() -> None:
     skew = ClockSkew()
     for delay_s in (0.3, 0.02, 0.5):
         skew.add(sent_s=5.0, received_s=7.0 + delay_s)
     assert skew.ahead_s == pytest.approx(2.02)
 
 
-def test_a_small_delay_is_no_skew() -> None:
+def test_a_small_delay_is_not_clock_skew() -> None:
     skew = ClockSkew()
     skew.add(sent_s=5.0, received_s=5.0 + MAX_DELAY_S / 2)
     assert skew.ahead_s == 0.0

@@ -163,7 +163,7 @@ def test_a_bundle_of_a_too_short_call_log_is_unproven(tmp_path: Path, monkeypatc
     assert (fed.metric("bundles_total", outcome="unproven"), fed.metric("bundles_total", outcome="proves")) == (1, 0)
 
 
-def test_bundles_together_stay_within_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_bundles_together_stay_within_the_size_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deploy.fault_monitor.outputs.MAX_BUNDLE_BYTES", 1)
     for number in range(3):
         (tmp_path / f"{number}.bundle.jsonl").write_text("old")

@@ -73,7 +73,7 @@ def intake() -> Ingest:
 
 def test_batches_sent_in_turn_are_all_accepted(intake: Ingest) -> None:
     node = Node(intake)
-    for turn in range(20):  # a batch that builds on an unknown one would raise
+    for turn in range(20):  # a batch with an unknown base would raise
         polls, trains = node.polls(2.0 * turn), node.trains(2.0 * turn + 1.0)
         assert (len(polls.observations), polls.malformed) == (2, 0)
         assert (len(trains.observations), trains.malformed) == (1, 0)
@@ -112,7 +112,7 @@ def test_a_prober_of_an_unknown_node_is_refused(intake: Ingest) -> None:
 
 
 @pytest.mark.parametrize("off_s", [0.0, 300.0])
-def test_the_first_delayed_batch_of_either_is_corrected_by_the_clock_of_the_other(off_s: float) -> None:
+def test_a_delayed_first_batch_is_corrected_by_the_clock_of_the_other_agent(off_s: float) -> None:
     late_s = 0.4
     first, then = Ingest(JOB, zero_s=ZERO_S), Ingest(JOB, zero_s=ZERO_S)
     beside, alone = Node(first, off_s=off_s), Node(then, off_s=off_s)

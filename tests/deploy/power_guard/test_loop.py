@@ -45,7 +45,7 @@ def test_a_reading_above_the_budget_brakes_every_server_in_the_same_cycle() -> N
         async def work() -> None:
             guard = guarding(row.config(), manual_clock=row.manual_clock)
             guard.loop.set_budget(order(row, per_server_w=5000.0))
-            # Prompts draw 5.7 kW at full clock: the round after the caps are lifted reads it and brakes.
+            # Prompts draw 5.7 kW at full clock: the first cycle after the caps are lifted reads it and brakes.
             rounds = 0
             while guard.mode() is not GuardMode.BRAKED:
                 assert not any(node.braked for node in row.nodes)
@@ -85,7 +85,7 @@ def test_nodes_fall_to_safe_clocks_without_a_guard_and_a_new_guard_raises_them()
             guard.loop.set_budget(order(row, per_server_w=5000.0))
             await guard.rounds(2, every_s=1.0)
             assert [node.clocks for node in row.nodes] == [FULL] * 3
-            row.advance(2 * PERIOD_S - 1.0)  # the lease, since the last round
+            row.advance(2 * PERIOD_S - 1.0)  # the lease since the last cycle
 
             def clocks() -> list[NodeClocks]:
                 row.advance(0.02)

@@ -114,7 +114,7 @@ def test_an_unknown_accelerator_is_simulated_as_an_h100() -> None:
 
 
 def test_observations_are_sent_to_the_fault_monitor_of_a_job(node_actor: NodeActor, tmp_path: Path) -> None:
-    """As `fleetwright faults record --send`."""
+    """The node actor sends as `fleetwright faults record --send` does."""
     (port,) = free_ports(1)
     url, job, secret = f"http://{LOOPBACK}:{port}", tmp_path / "job.yaml", tmp_path / "secret"
     job.write_text("{nodes: 2, ranks_per_node: 2}")

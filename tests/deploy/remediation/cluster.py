@@ -75,7 +75,7 @@ class FakeCluster:
         self.runs = [view if each.run == view.run else each for each in self.runs]
 
     def actions(self) -> list[str]:
-        """The calls since the last time."""
+        """The calls since the last request for them."""
         found, self.calls = self.calls, []
         return found
 

@@ -197,7 +197,7 @@ async def test_a_node_that_returns_for_its_probe_is_probed_and_released(site: Si
     assert controller._probed == {}
 
 
-async def test_a_failed_probe_keeps_the_node_out(site: Site) -> None:
+async def test_a_failed_probe_keeps_the_node_out_of_service(site: Site) -> None:
     await site.suspect()
     controller = site.controller()
     site.cluster.probe_passes = False
@@ -274,7 +274,7 @@ async def test_an_action_that_could_not_be_stored_is_not_repeated_and_stored_lat
     assert (await stored_actions(site))[-2:] == [("hook-replace", "done"), ("hook-probe-only", "done")]
 
 
-async def test_of_several_drains_each_result_is_recorded(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_result_of_each_of_several_drains_is_recorded(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     drained = site.cluster.drain
     site.cluster.nodes.append(node(BAD, ray_id="id-z"))
 

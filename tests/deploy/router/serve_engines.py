@@ -1,6 +1,6 @@
 """A Ray Serve application for the tests: the router before one deployment of engine doubles per name.
 
-Ray Serve imports this module inside the cluster; `build` is what an application's `import_path` names.
+Ray Serve imports this module inside the cluster; `import_path` of an application names `build`.
 """
 
 from collections.abc import AsyncIterator

@@ -33,7 +33,7 @@ def test_the_text_of_a_chat_is_counted_in_bytes(texts: list[str]) -> None:
     assert arrival_of(question(parts)).prompt_bytes == expected
 
 
-def test_images_are_not_text_and_tools_are() -> None:
+def test_tools_count_as_text_and_images_do_not() -> None:
     image = {"type": "image_url", "image_url": {"url": "data:" + "A" * 10_000}}
     assert arrival_of(question(chat([image, {"type": "text", "text": "what?"}]))).prompt_bytes == 5
     assert arrival_of(question(chat("hi", tools=[{"type": "function", "name": "x" * 100}]))).prompt_bytes > 102

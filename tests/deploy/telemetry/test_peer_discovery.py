@@ -41,10 +41,10 @@ class CollectingSink:
         self.observations += observations
 
     def flush(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class Flaky:
@@ -69,7 +69,7 @@ class Flaky:
         return self._talking
 
     def close(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 def test_a_failed_poll_is_counted_and_trains_continue(port: int) -> None:

@@ -198,7 +198,7 @@ def _poll_or_none(source: SocketSource, at_s: float) -> list[Sample]:
         return []
 
 
-def test_the_namespace_of_a_process_can_be_entered(tmp_path: Path) -> None:
+def test_the_network_namespace_is_selected_by_process_name_or_path(tmp_path: Path) -> None:
     own = namespace_path(pid=1 << 22)
     assert own is not None
     with pytest.raises(FileNotFoundError):

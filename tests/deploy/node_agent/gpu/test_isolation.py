@@ -272,7 +272,7 @@ def test_the_driver_is_closed_even_if_the_restore_fails(gpus: Faulty, monkeypatc
 def handles(loads: list[int], answer: Callable[[str], int]) -> tuple[HandleDriver, Callable[[str], Any]]:
     class Library(HandleDriver):
         def close(self) -> None:
-            """Nothing is open."""
+            """Do nothing; the library has no open handles."""
 
         def _opened(self) -> list[tuple[GpuIdentity, str]]:
             loads.append(1)

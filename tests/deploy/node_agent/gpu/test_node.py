@@ -1,4 +1,4 @@
-"""GPUs as the guard's device: shares to clocks or power limits, by phase, and reports.  Time is an argument."""
+"""GPUs as the device of the guard: clock shares become clocks or power limits by phase.  The test sets the time."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
