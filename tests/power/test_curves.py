@@ -28,17 +28,17 @@ class TestBoards:
         assert curve.idle_w.mid <= watts.mid <= curve.busy_w(clock).mid + 1e-9
 
     @given(BOARDS, st.tuples(LOADS, LOADS).map(sorted), CLOCKS)
-    def test_it_rises_with_load(self, gpu: GpuSpec, loads: list[float], clock: float) -> None:
+    def test_power_rises_with_load(self, gpu: GpuSpec, loads: list[float], clock: float) -> None:
         low, high = (power_curve(gpu).power_w(load, clock) for load in loads)
         assert low.mid <= high.mid + 1e-9
 
     @given(BOARDS, LOADS, st.tuples(CLOCKS, CLOCKS).map(sorted))
-    def test_it_rises_with_the_clock(self, gpu: GpuSpec, load: float, clocks: list[float]) -> None:
+    def test_power_rises_with_the_clock(self, gpu: GpuSpec, load: float, clocks: list[float]) -> None:
         low, high = (power_curve(gpu).power_w(load, clock) for clock in clocks)
         assert low.mid <= high.mid + 1e-9
 
     @given(BOARDS, st.floats(0.25, 1), CLOCKS)
-    def test_the_line_for_planning_lies_below_the_curve_and_meets_it_twice(
+    def test_the_planning_line_lies_below_the_curve_and_meets_it_twice(
         self, gpu: GpuSpec, load: float, clock: float
     ) -> None:
         curve = power_curve(gpu)
@@ -61,7 +61,7 @@ class TestBoards:
 
 class TestClocks:
     @given(CLOCKS)
-    def test_compute_follows_the_clock_and_memory_hardly_does(self, clock: float) -> None:
+    def test_compute_speed_follows_the_clock_and_memory_speed_falls_less(self, clock: float) -> None:
         curve = power_curve(GPUS.get("H100-SXM"))
         compute, memory = curve.speed(clock, "compute"), curve.speed(clock, "memory")
         assert compute.mid == pytest.approx(clock)
@@ -85,7 +85,9 @@ class TestClocks:
 
 class TestReplicas:
     @given(BOARDS, st.sampled_from((1, 2, 8)), CLOCKS)
-    def test_all_gpus_and_their_share_of_the_servers(self, gpu: GpuSpec, gpus: int, clock: float) -> None:
+    def test_replica_power_covers_all_gpus_and_their_share_of_the_server(
+        self, gpu: GpuSpec, gpus: int, clock: float
+    ) -> None:
         one, several = replica_power(gpu, gpus=1, level=clock), replica_power(gpu, gpus=gpus, level=clock)
         assert several.planned_busy_w == pytest.approx(gpus * one.planned_busy_w)
         assert several.limit_w == pytest.approx(gpus * one.limit_w)
@@ -101,7 +103,7 @@ class TestReplicas:
         assert 8 * (400 + server(400).high) == pytest.approx(6500, rel=0.02)
 
 
-def test_spreads_must_rise() -> None:
+def test_spreads_that_do_not_rise_are_refused() -> None:
     written = builtin_shares().model_dump()
     written["clock"]["spread"] = {"low": 1.0, "mid": 0.9, "high": 1.1}
     with pytest.raises(ValueError, match="must rise from low to high"):

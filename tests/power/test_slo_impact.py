@@ -15,20 +15,20 @@ times = st.lists(st.floats(0.1, 1000), min_size=1, max_size=200)
 
 
 @given(times)
-def test_nothing_changed_is_no_impact(latencies: list[float]) -> None:
+def test_unchanged_latencies_have_no_impact(latencies: list[float]) -> None:
     same = np.array(latencies)
     assert latency_impact(uncapped_s=same, capped_s=same) == Impact(0.0, 0.0, 0.0, len(same), 0)
 
 
 @given(times, st.floats(1, 3))
-def test_all_longer_by_a_factor_is_that_impact(latencies: list[float], factor: float) -> None:
+def test_a_common_factor_on_all_latencies_is_the_impact(latencies: list[float], factor: float) -> None:
     before = np.array(latencies)
     impact = latency_impact(uncapped_s=before, capped_s=factor * before)
     assert (impact.p50, impact.p99) == pytest.approx((factor - 1, factor - 1))
 
 
 @given(times, st.integers(0, 2**32 - 1))
-def test_no_request_that_gets_longer_makes_the_impact_smaller(latencies: list[float], seed: int) -> None:
+def test_longer_requests_never_reduce_the_impact(latencies: list[float], seed: int) -> None:
     rng = np.random.default_rng(seed)
     before = np.array(latencies)
     after = before * rng.uniform(0.5, 2, len(before))
@@ -39,7 +39,7 @@ def test_no_request_that_gets_longer_makes_the_impact_smaller(latencies: list[fl
 
 
 @given(times)
-def test_quantiles_are_the_ranks_that_numpy_takes(latencies: list[float]) -> None:
+def test_quantiles_agree_with_numpy(latencies: list[float]) -> None:
     before = np.arange(1.0, len(latencies) + 1)
     after = np.array(latencies)
     impact = latency_impact(uncapped_s=before, capped_s=after)
@@ -61,14 +61,14 @@ def test_unfinished_requests_count_as_longest(missing: float) -> None:
     assert impact.throughput == pytest.approx(-0.011)
 
 
-def test_what_the_uncapped_run_did_not_finish_is_no_yardstick() -> None:
+def test_requests_that_the_uncapped_run_did_not_finish_are_excluded() -> None:
     before, after = np.array([1.0, 1.0, nan]), np.array([1.0, 2.0, 900.0])
     impact = latency_impact(uncapped_s=before, capped_s=after)
     assert (impact.requests, impact.p99) == (2, 1.0)
     assert impact.throughput == pytest.approx(0.5)
 
 
-def test_only_the_chosen_count() -> None:
+def test_only_the_chosen_requests_count() -> None:
     before, after = np.ones(4), np.array([1.0, 1.0, 5.0, 5.0])
     high = np.array([False, False, True, True])
     assert latency_impact(uncapped_s=before, capped_s=after, chosen=high).p50 == 4.0
@@ -76,7 +76,7 @@ def test_only_the_chosen_count() -> None:
     assert latency_impact(uncapped_s=before, capped_s=after, chosen=high & ~high).requests == 0
 
 
-def test_other_requests_are_refused() -> None:
+def test_runs_with_different_request_counts_are_refused() -> None:
     with pytest.raises(RuleError, match="same 3 requests, got 2"):
         latency_impact(uncapped_s=np.ones(3), capped_s=np.ones(2))
 
@@ -84,7 +84,7 @@ def test_other_requests_are_refused() -> None:
 @pytest.mark.parametrize(
     ("priority", "p50", "p99"), [(Priority.HIGH, 0.01, 0.05), (Priority.HIGH, -1.0, 0.0), (Priority.LOW, 0.05, 0.5)]
 )
-def test_within_polcas_limits(priority: Priority, p50: float, p99: float) -> None:
+def test_impacts_within_polcas_limits_meet_the_slo(priority: Priority, p50: float, p99: float) -> None:
     assert slo_holds({priority: Impact(p50, p99, 0.0, 1, 0)}, POLCA_SLO)
 
 
@@ -97,5 +97,5 @@ def test_within_polcas_limits(priority: Priority, p50: float, p99: float) -> Non
         (Priority.LOW, 0.0, inf),
     ],
 )
-def test_beyond_polcas_limits(priority: Priority, p50: float, p99: float) -> None:
+def test_impacts_beyond_polcas_limits_break_the_slo(priority: Priority, p50: float, p99: float) -> None:
     assert not slo_holds({priority: Impact(p50, p99, 0.0, 1, 0)}, POLCA_SLO)

@@ -23,7 +23,7 @@ def group(name: str, feed: str, *, count: int = 4, priority: str = "low", **fiel
 
 
 def row(limit_w: float, groups: Sequence[dict[str, Any]], **fields: Any) -> PowerTree:
-    """One row; every group on it."""
+    """One row with all groups on it."""
     feed = {"name": "row", "kind": "row", "limit_w": limit_w, "oversubscription": 10}
     return PowerTree.model_validate({"name": "hall", "periods": 1, "feeds": [feed], "groups": groups, **fields})
 

@@ -1,4 +1,4 @@
-"""How many servers more a feed carries, against the same law by hand and against sampling."""
+"""The additional servers that a feed can carry, against the same formula and against sampling."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def fifty(limit_w: float, **fields: object) -> PowerTree:
 
 
 def peak_of(tree: PowerTree, count: int) -> float:
-    """Of the tree's classes with so many servers in all, in the same proportion."""
+    """The peak of the tree's classes, scaled to `count` servers in all."""
     total = sum(one.group.count for one in tree.hierarchy.classes)
     terms, draws = Terms(), []
     for one in tree.hierarchy.classes:
@@ -36,14 +36,14 @@ def peak_of(tree: PowerTree, count: int) -> float:
 
 
 @given(st.integers(20, 100))
-def test_one_more_would_be_too_many(servers: int) -> None:
+def test_headroom_is_the_largest_server_count_that_fits(servers: int) -> None:
     tree = fifty(peak_of(fifty(1e6), servers) + 1.0)
     growth = feed_headroom(tree)[0].uncapped
     assert 50 + growth.servers.mid == servers
     assert growth.limited_by == "row"
 
 
-def test_caps_make_room_and_the_interval_holds_the_middle() -> None:
+def test_caps_add_headroom_and_the_interval_contains_the_middle_value() -> None:
     (found,) = feed_headroom(fifty(240_000.0))
     assert found.servers == 50
     for growth in (found.uncapped, found.capped):
@@ -53,20 +53,20 @@ def test_caps_make_room_and_the_interval_holds_the_middle() -> None:
     assert found.capped.stranded_w.mid > found.uncapped.stranded_w.mid
 
 
-def test_a_full_feed_above_limits_what_is_below() -> None:
+def test_a_full_feed_limits_the_feeds_below_it() -> None:
     tree = two_rows(pdu_w=70_000.0, row_w=60_000.0)
     by_name = {found.feed: found.uncapped for found in feed_headroom(tree)}
     assert by_name["row-1"].limited_by == by_name["pdu"].limited_by == "pdu"
     assert by_name["row-1"].servers.mid <= by_name["pdu"].servers.mid
 
 
-def test_too_many_servers_have_their_own_error() -> None:
+def test_a_feed_with_too_many_servers_has_negative_headroom() -> None:
     (found,) = feed_headroom(fifty(150_000.0))
     assert found.uncapped.servers.mid < 0
     assert found.uncapped.stranded_w.mid < 0
 
 
-def test_less_risk_holds_fewer() -> None:
+def test_a_lower_risk_allows_fewer_servers() -> None:
     held = [
         feed_headroom(fifty(240_000.0), terms=Terms(risk=risk))[0].uncapped.servers.mid for risk in (1e-1, 1e-2, 1e-4)
     ]
@@ -75,7 +75,7 @@ def test_less_risk_holds_fewer() -> None:
 
 
 @pytest.mark.parametrize("capped", [False, True])
-def test_sampling_finds_the_risk_asked_for(*, capped: bool) -> None:
+def test_sampling_confirms_the_requested_risk(*, capped: bool) -> None:
     tree, terms = fifty(240_000.0), Terms(risk=1e-2)
     (found,) = feed_headroom(tree, terms=terms)
     checked = with_risk(tree, found, samples=CHECKED, rng=np.random.default_rng(7), terms=terms)
@@ -85,7 +85,7 @@ def test_sampling_finds_the_risk_asked_for(*, capped: bool) -> None:
     assert 0.3e-2 < risk.mid < 1.3e-2  # whole servers leave a margin; the formula uses a normal distribution
 
 
-def test_the_law_has_the_mean_and_spread_of_the_samples() -> None:
+def test_the_formula_has_the_mean_and_spread_of_the_samples() -> None:
     tree = fifty(240_000.0)
     sigmas = Terms().sigmas
     classes = [Running(one, busy_in(one.group, 0), 0.8, 0.9, one.group.count) for one in tree.hierarchy.classes]

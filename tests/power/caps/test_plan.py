@@ -23,13 +23,13 @@ def planned(tree: PowerTree, **terms: Any) -> CapPlan:
     return plan_caps(tree, terms=Terms.model_validate(terms), limits=EXACT)
 
 
-def test_with_watts_to_spare_nothing_is_slowed() -> None:
+def test_spare_power_caps_no_group() -> None:
     plan = planned(two_rows(pdu_w=100_000.0, row_w=50_000.0))
     assert (plan.status, plan.loss, plan.binding) == (SolveStatus.OPTIMAL, 0.0, None)
     assert {(c.token_clock, c.prompt_clock) for c in plan.periods[0].classes} == {(1.0, 1.0)}
 
 
-def test_low_priority_gives_way_first() -> None:
+def test_low_priority_is_capped_first() -> None:
     plan = planned(row(36_500.0, [group("batch", "row"), group("chat", "row", priority="high")]))
     batch, chat = plan.periods[0].classes
     feed = plan.feed("row", 0)
@@ -40,7 +40,7 @@ def test_low_priority_gives_way_first() -> None:
     assert feed.loss_per_kw > 0
 
 
-def test_weight_turns_it_round() -> None:
+def test_weights_can_reverse_the_order_of_caps() -> None:
     groups = [group("batch", "row", weight=1000.0), group("chat", "row", priority="high", weight=0.001)]
     batch, chat = planned(row(36_500.0, groups)).periods[0].classes
     assert (batch.token_clock, batch.prompt_clock) == (1.0, 1.0)
@@ -52,7 +52,7 @@ def test_the_feed_that_binds_is_named() -> None:
     assert planned(two_rows(pdu_w=100_000.0, row_w=36_500.0)).binding in {"row-1", "row-2"}
 
 
-def test_what_cannot_hold_is_named_with_its_watts() -> None:
+def test_an_infeasible_feed_is_named_with_its_missing_power() -> None:
     plan = planned(two_rows(pdu_w=30_000.0, row_w=60_000.0))
     assert plan.status is SolveStatus.INFEASIBLE
     assert plan.loss is None
@@ -71,7 +71,7 @@ def test_periods_are_held_to_their_own_budgets() -> None:
     assert losses[1] > 0
 
 
-def test_losing_a_side_takes_deeper_caps_or_the_brake() -> None:
+def test_the_loss_of_a_side_requires_deeper_caps() -> None:
     sides: dict[str, Any] = {"kind": "ups", "redundancy": "2N", "ride_through_share": 1.5}
     plan = planned(two_rows(pdu_w=55_000.0, row_w=60_000.0, **sides))
     feed = plan.feed("pdu", 0)
@@ -86,7 +86,7 @@ def test_losing_a_side_takes_deeper_caps_or_the_brake() -> None:
     assert feed.lost_loss_per_kw > 0
 
 
-def test_without_ride_through_losing_a_side_changes_nothing() -> None:
+def test_without_ride_through_the_loss_of_a_side_changes_nothing() -> None:
     plan = planned(two_rows(pdu_w=67_500.0, row_w=60_000.0, redundancy="2N"))
     assert plan.periods[0].loss == plan.periods[0].lost_loss
     assert (plan.periods[0].loss or 0) > 0
@@ -94,7 +94,7 @@ def test_without_ride_through_losing_a_side_changes_nothing() -> None:
         assert (one.lost_token_clock, one.lost_prompt_clock) == (one.token_clock, one.prompt_clock)
 
 
-def test_training_is_slowed_where_that_is_cheapest() -> None:
+def test_training_is_capped_where_that_costs_least() -> None:
     job = {"compute_w": 6_000.0, "trough_w": 2_500.0, "compute_share": 0.6}
     groups = [group("job", "row", load=None, training=job, slo_slack=0.5), group("chat", "row", priority="high")]
     trainer, chat = planned(row(43_000.0, groups)).periods[0].classes
@@ -102,13 +102,13 @@ def test_training_is_slowed_where_that_is_cheapest() -> None:
     assert chat.token_clock == 1
 
 
-def test_within_the_slo_or_not_at_all() -> None:
+def test_a_plan_within_the_slo_is_infeasible_if_the_caps_break_it() -> None:
     tree = row(36_000.0, [group("batch", "row"), group("chat", "row", priority="high")])
     assert planned(tree).status is SolveStatus.OPTIMAL
     assert planned(tree, within_slo=True).status is SolveStatus.INFEASIBLE
 
 
-def test_budgets_below_a_feed_add_up_and_run_out() -> None:
+def test_budgets_below_a_feed_add_up_and_expire() -> None:
     tree = two_rows(pdu_w=67_500.0, row_w=60_000.0, periods=2)
     budgets = domain_budgets(tree, planned(tree), starts_at_s=1000.0, grace_s=10.0)
     first = {budget.domain: budget for budget in budgets if budget.valid_from_s == 1000.0}
@@ -122,7 +122,7 @@ needs = st.builds(Needs, st.floats(0, 1e4), st.floats(0, 1e3), st.floats(1, 2e4)
 
 
 @given(st.lists(needs, min_size=1, max_size=6), st.floats(0, 1e5))
-def test_no_split_gives_more_than_there_is(children: list[Needs], extra_w: float) -> None:
+def test_a_split_never_exceeds_the_budget(children: list[Needs], extra_w: float) -> None:
     budget_w = sum(min(child.mean_w, child.limit_w) for child in children) + extra_w
     shares = split(budget_w, children)
     assert sum(shares) <= budget_w * (1 + 1e-9) or all(
@@ -134,7 +134,7 @@ def test_no_split_gives_more_than_there_is(children: list[Needs], extra_w: float
 
 @given(st.floats(0.02, 0.98), st.floats(0, 0.3), st.integers(60, 100))
 @hypothesis_settings(max_examples=10)
-def test_every_feed_holds_and_more_watts_lose_no_more(busy: float, more: float, kw: int) -> None:
+def test_every_feed_stays_within_its_limit_and_more_power_loses_no_more(busy: float, more: float, kw: int) -> None:
     load = {"p50": busy, "p99": min(1.0, busy + more), "prompt_share": 0.2}
     groups = [group("batch", "row", load=load), group("chat", "row", priority="high", load=load)]
     plans = [planned(row(limit_w, groups)) for limit_w in (kw * 400.0, kw * 410.0)]
@@ -149,7 +149,7 @@ def test_every_feed_holds_and_more_watts_lose_no_more(busy: float, more: float, 
         assert plans[1].loss <= plans[0].loss + 1e-6
 
 
-def test_terms_name_what_is_wrong() -> None:
+def test_invalid_terms_are_refused() -> None:
     with pytest.raises(ValueError, match="must start at 1 and fall"):
         Terms(token_clocks=(0.9, 1.0))
     with pytest.raises(ValueError, match=r"less than or equal to 0\.5"):

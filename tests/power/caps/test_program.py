@@ -40,7 +40,7 @@ def problems(draw: st.DrawFn) -> CapProblem:
     return CapProblem(options, feeds, SIGMAS)
 
 
-def best_by_trying(problem: CapProblem) -> float:
+def best_by_enumeration(problem: CapProblem) -> float:
     every = product(*(range(len(menu)) for menu in problem.options))
     return min((problem.loss(choice) for choice in every if not broken(problem, choice)), default=inf)
 
@@ -50,23 +50,23 @@ def solved(problem: CapProblem, solver: Solver = Solver.HIGHS) -> CapResult:
 
 
 @given(problems())
-def test_nothing_loses_less_than_the_answer(problem: CapProblem) -> None:
-    answer, best = solved(problem), best_by_trying(problem)
+def test_the_solution_has_the_least_loss_of_all_choices(problem: CapProblem) -> None:
+    result, best = solved(problem), best_by_enumeration(problem)
     if best == inf:
-        assert answer.status is SolveStatus.INFEASIBLE
-        assert answer.choice is None
-        assert sum(answer.excess_w.values()) > 0
+        assert result.status is SolveStatus.INFEASIBLE
+        assert result.choice is None
+        assert sum(result.excess_w.values()) > 0
         return
-    assert answer.status is SolveStatus.OPTIMAL
-    assert answer.choice is not None
-    assert not broken(problem, answer.choice)
-    assert answer.loss == pytest.approx(best, abs=1e-6)
-    assert answer.bound <= best + 1e-6
+    assert result.status is SolveStatus.OPTIMAL
+    assert result.choice is not None
+    assert not broken(problem, result.choice)
+    assert result.loss == pytest.approx(best, abs=1e-6)
+    assert result.bound <= best + 1e-6
 
 
 @given(problems(), st.floats(1, 3))
 @hypothesis_settings(max_examples=15)
-def test_more_watts_never_lose_more(problem: CapProblem, factor: float) -> None:
+def test_more_power_never_loses_more(problem: CapProblem, factor: float) -> None:
     feeds = tuple(FeedLimit(feed.name, feed.limit_w * factor, feed.members) for feed in problem.feeds)
     before, after = solved(problem), solved(CapProblem(problem.options, feeds, SIGMAS))
     if before.loss is not None:
@@ -76,7 +76,7 @@ def test_more_watts_never_lose_more(problem: CapProblem, factor: float) -> None:
 
 @given(problems())
 @hypothesis_settings(max_examples=15)
-def test_what_is_missing_is_enough_and_no_less_would_be(problem: CapProblem) -> None:
+def test_the_missing_power_is_sufficient_and_necessary(problem: CapProblem) -> None:
     missing_w = solved(problem).excess_w
     if not missing_w:
         return
@@ -94,7 +94,7 @@ def test_both_solvers_agree() -> None:
     options = tuple(menu([(100, 8, 4, 0), (80, 7, 3, 1 + g), (50, 5, 2, 4 + g)]) for g in range(6))
     problem = CapProblem(options, (FeedLimit("row", 520.0, tuple(range(6))),), SIGMAS)
     assert solved(problem).loss == pytest.approx(solved(problem, Solver.CBC).loss)
-    assert solved(problem).loss == pytest.approx(best_by_trying(problem))
+    assert solved(problem).loss == pytest.approx(best_by_enumeration(problem))
 
 
 def test_a_price_predicts_the_saving_of_a_small_increase() -> None:
@@ -110,17 +110,17 @@ def test_a_price_predicts_the_saving_of_a_small_increase() -> None:
     assert tight.prices[0] == pytest.approx(tight.loss - eased.loss, rel=1e-3)
 
 
-def test_without_time_the_lowest_clocks_that_hold_are_taken() -> None:
+def test_without_solver_time_a_feasible_choice_is_returned() -> None:
     options = tuple(menu([(100, 8, 4, 0), (80, 7, 3, 1 + g / 7), (50, 5, 2, 4 + g)]) for g in range(8))
     problem = CapProblem(options, (FeedLimit("row", 700.0, tuple(range(8))),), SIGMAS)
-    answer = solve(problem, solver=Solver.HIGHS, limits=Limits(time_limit_s=0.0))
-    assert answer.status.has_mix
-    assert answer.choice is not None
-    assert not broken(problem, answer.choice)
+    result = solve(problem, solver=Solver.HIGHS, limits=Limits(time_limit_s=0.0))
+    assert result.status.has_mix
+    assert result.choice is not None
+    assert not broken(problem, result.choice)
 
 
 @given(st.lists(level, min_size=3, max_size=6), level, level)
-def test_a_draw_that_raises_no_peak_raises_none(
+def test_a_draw_judged_not_to_raise_the_peak_does_not_raise_it(
     others: list[tuple[float, float, float, float]],
     one: tuple[float, float, float, float],
     two: tuple[float, float, float, float],

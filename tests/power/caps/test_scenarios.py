@@ -36,7 +36,7 @@ def hall(seed: int) -> PowerTree:
 
 
 @pytest.mark.parametrize("seed", [0, 2, 7, 11])
-def test_any_loss_is_covered(seed: int) -> None:
+def test_every_feed_stays_within_its_limit_for_any_lost_sides(seed: int) -> None:
     tree, terms = hall(seed), Terms()
     hierarchy, scenarios = tree.hierarchy, Scenarios(tree, terms)
     both = scenarios.both_sides(0)
@@ -47,14 +47,18 @@ def test_any_loss_is_covered(seed: int) -> None:
     after = solve(one_side, solver=Solver.HIGHS, limits=QUICK)
     assert after.choice is not None
     for lost in product((False, True), repeat=2):
-        gone = {pdu for pdu, is_lost in zip(PDUS, lost, strict=True) if is_lost}
+        lost_pdus = {pdu for pdu, is_lost in zip(PDUS, lost, strict=True) if is_lost}
         draws = [
-            (one_side.options[g][after.choice[g]] if gone & set(one.feeds) else both.options[g][before.choice[g]]).draw
+            (
+                one_side.options[g][after.choice[g]]
+                if lost_pdus & set(one.feeds)
+                else both.options[g][before.choice[g]]
+            ).draw
             for g, one in enumerate(hierarchy.classes)
         ]
         for name, members in hierarchy.below.items():
             feed = hierarchy.feeds[name]
-            on_one = gone & set(hierarchy.upwards(name))
+            on_one = lost_pdus & set(hierarchy.upwards(name))
             limit_w = feed.may_draw_on_one_side_w(0) if on_one else feed.may_draw_w(0)
             assert limit_w is not None
             assert peak_w((draws[g] for g in members), sigmas=terms.sigmas) <= limit_w * (1 + 2e-6)

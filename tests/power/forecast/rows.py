@@ -22,7 +22,7 @@ class Row:
 
     @property
     def drivers_w(self) -> list[list[float]]:
-        """As a forecast takes them."""
+        """The drivers in the form that a forecast takes."""
         drivers: list[list[float]] = np.column_stack([self.token_w, self.prompt_w]).tolist()
         return drivers
 
@@ -42,7 +42,7 @@ def row(*, hours: float, seed: int, rate: float = 0.8, swing: float = 0.3) -> Ro
 
 
 def _held(begin: Floats, end: Floats, edges: Floats) -> tuple[Floats, Floats]:
-    """How many there are between each two edges, on average, and at the second edge."""
+    """The mean count between each two edges, and the count at the second edge."""
     (began, began_count), (ended, ended_count) = _since(begin, edges), _since(end, edges)
     return np.diff(began - ended) / STEP_S, (began_count - ended_count)[1:].astype(np.float64)
 

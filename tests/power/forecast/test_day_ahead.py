@@ -28,8 +28,8 @@ def of(past: Floats, weekday: int | None = None) -> Steps:
     return Steps(step_s=STEP_S, watts=past.ravel(), weekday=weekday)
 
 
-class TestCourse:
-    def test_what_repeats_each_day_is_forecast(self) -> None:
+class TestProfile:
+    def test_a_daily_pattern_is_forecast(self) -> None:
         past = days(10, of_days=0, of_steps=0)
         assert next_day(of(past)).watts[:, 0] == pytest.approx(past[0], abs=1.0)
 
@@ -43,7 +43,7 @@ class TestCourse:
         assert saturday.mean() < 0.85 * friday.mean()
 
     @pytest.mark.parametrize("seed", range(3))
-    def test_it_is_nearer_than_yesterday(self, seed: int) -> None:
+    def test_the_forecast_is_more_accurate_than_the_previous_day(self, seed: int) -> None:
         past = days(15, seed=seed)
         ahead, truth = next_day(of(past[:14])).watts[:, 0], days(15, seed=seed, of_days=0, of_steps=0)[14]
         assert np.abs(ahead - truth).mean() < np.abs(past[13] - truth).mean() + 1e3
@@ -51,8 +51,8 @@ class TestCourse:
 
 
 class TestQuantiles:
-    def test_they_are_honest_over_many_days(self) -> None:
-        """Each of 60 days from the ten before it: coverage over all their steps."""
+    def test_quantiles_are_calibrated_over_many_days(self) -> None:
+        """Coverage over all steps of 60 days, each forecast from the ten days before it."""
         made = days(70, seed=5)
         ahead = np.array([next_day(of(made[i : i + 10])).watts for i in range(60)])
         for i, share in enumerate((0.5, 0.9, 0.99)):
@@ -60,16 +60,16 @@ class TestQuantiles:
             assert found.coverage == pytest.approx(share, abs=(0.09, 0.05, 0.01)[i])
 
     @given(st.integers(MIN_DAYS, 12), st.integers(0, 1000))
-    def test_they_rise_with_the_quantile(self, count: int, seed: int) -> None:
+    def test_watts_rise_with_the_quantile(self, count: int, seed: int) -> None:
         ahead = next_day(of(days(count, seed=seed)))
         assert np.all(np.diff(ahead.watts, axis=1) >= 0)
         assert np.all(ahead.watts >= 0)
 
-    def test_days_that_differ_widen_them(self) -> None:
+    def test_varying_days_widen_the_quantiles(self) -> None:
         calm, wild = (next_day(of(days(10, of_days=size))).watts for size in (1e3, 20e3))
         assert (wild[:, 2] - wild[:, 0]).mean() > 4 * (calm[:, 2] - calm[:, 0]).mean()
 
-    def test_fewer_days_widen_them(self) -> None:
+    def test_fewer_days_widen_the_quantiles(self) -> None:
         few, many = (
             np.mean([np.ptp(next_day(of(days(count, seed=seed))).watts, axis=1).mean() for seed in range(8)])
             for count in (4, 30)
@@ -77,7 +77,7 @@ class TestQuantiles:
         assert few > 1.5 * many
 
 
-class TestHoles:
+class TestGaps:
     def test_steps_without_readings_are_interpolated(self) -> None:
         past = days(8)
         whole = next_day(of(past)).watts
@@ -95,17 +95,17 @@ class TestHoles:
 
 
 class TestRefusals:
-    def test_too_few_days(self) -> None:
+    def test_too_few_days_are_refused(self) -> None:
         with pytest.raises(RuleError, match="watts: must have at least 4 whole days and the last one, got 3 of 3"):
             next_day(of(days(3)))
 
-    def test_a_last_day_without_readings(self) -> None:
+    def test_a_last_day_without_readings_is_refused(self) -> None:
         past = days(8)
         past[7] = np.nan
         with pytest.raises(RuleError, match="and the last one"):
             next_day(of(past))
 
     @pytest.mark.parametrize("quantile", [0.0, 1.0, -1.0])
-    def test_a_quantile_lies_between_0_and_1(self, quantile: float) -> None:
+    def test_a_quantile_outside_0_to_1_is_refused(self, quantile: float) -> None:
         with pytest.raises(RuleError, match=r"quantiles\.1|quantiles\[1\]: must be between 0 and 1"):
             next_day(of(days(5)), quantiles=(0.5, quantile))

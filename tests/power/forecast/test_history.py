@@ -23,7 +23,7 @@ class TestForms:
             "\ufefftimestamp,value\n2026-11-21 06:00:00,100\n2026-11-21 06:00:02,110\n",
         ],
     )
-    def test_each_is_read(self, text: str) -> None:
+    def test_each_form_is_read(self, text: str) -> None:
         found = read(text)
         assert found.at_s.tolist() == [0, 2]
         assert found.watts.tolist() == [100, 110]
@@ -36,26 +36,26 @@ class TestForms:
 
 
 class TestSteps:
-    def test_means_and_peaks(self) -> None:
+    def test_steps_hold_means_or_peaks(self) -> None:
         readings = Readings(at_s=np.array([0.0, 200, 400, 700, 2000]), watts=np.array([1.0, 2, 6, 5, 9]))
         assert readings.steps(600).watts.tolist()[:2] == [3, 5]
         assert readings.steps(600, of="peak").watts.tolist()[:2] == [6, 5]
         assert np.isnan(readings.steps(600).watts[2])
         assert len(readings.steps(600).watts) == 4
 
-    def test_they_lie_on_the_clock(self) -> None:
+    def test_steps_are_aligned_to_the_clock(self) -> None:
         steps = read("time,watts\n2026-11-21T06:07:00,1\n2026-11-21T06:11:00,3\n").steps(600)
         assert (steps.second_of_day, steps.weekday, steps.watts.tolist()) == (6 * 3600, 5, [1, 3])
 
     @pytest.mark.parametrize("step_s", [0.0, -5.0, 7.0, 86_400.0])
-    def test_a_step_is_a_part_of_a_day(self, step_s: float) -> None:
+    def test_a_step_that_does_not_divide_a_day_is_refused(self, step_s: float) -> None:
         with pytest.raises(RuleError, match="step_s: must be a part of a day"):
             read("time,watts\n0,1\n2,1\n").steps(step_s)
 
 
 class TestRefusals:
     @pytest.mark.parametrize(
-        ("text", "words"),
+        ("text", "message"),
         [
             ("watts\n1\n2\n", "line 1: has the columns 'watts', expected one named time or"),
             ("time,power\n1,2\n2,3\n", "expected one named watts or"),
@@ -67,11 +67,11 @@ class TestRefusals:
             ("time,watts\n1,2\n1,3\n", "line 3: time: is the time of another reading too"),
         ],
     )
-    def test_each_names_line_and_column(self, text: str, words: str) -> None:
+    def test_each_error_names_line_and_column(self, text: str, message: str) -> None:
         with pytest.raises(DocumentError) as caught:
             read(text)
-        assert words in str(caught.value)
+        assert message in str(caught.value)
 
-    def test_times_rise(self) -> None:
+    def test_times_that_do_not_rise_are_refused(self) -> None:
         with pytest.raises(RuleError, match="at_s: must rise"):
             Readings(at_s=np.array([0.0, 0.0]), watts=np.array([1.0, 1.0]))

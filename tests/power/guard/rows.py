@@ -18,7 +18,7 @@ COUNTS: Floats = np.zeros((1, 2, 5))
 FOR_EVER_S = 1e9
 
 
-class Wants(NamedTuple):
+class FixedPolicy(NamedTuple):
     """A policy with one setting that records its observations."""
 
     setting: Setting = UNTOUCHED
@@ -27,7 +27,7 @@ class Wants(NamedTuple):
 
     @property
     def name(self) -> str:
-        return "wants"
+        return "fixed"
 
     def start(self) -> tuple[Observation, ...]:
         return ()
@@ -45,10 +45,10 @@ def row(servers: int = SERVERS) -> Row:
 
 
 @dataclass
-class Led:
+class GuardedRow:
     """A guard with a row that executes its commands, unless a test changes that."""
 
-    policy: Wants = field(default_factory=Wants)
+    policy: FixedPolicy = field(default_factory=FixedPolicy)
     settings: GuardSettings = field(default_factory=lambda: GuardSettings(rating_w=LIMIT_W))
     servers: int = SERVERS
     now_s: float = 0.0
@@ -66,13 +66,13 @@ class Led:
         self.all: list[Orders] = []
 
     def step(self, row_w: float | None = None, *, after_s: float = 2.0, coming_w: float = inf) -> Orders:
-        """So much later; with a watt figure, a reading that has just come in."""
+        """Step the guard after `after_s`; `row_w`: a new reading."""
         self.now_s += after_s
         if row_w is not None:
             self.reading = Reading(self.now_s, row_w)
         self.read_at_s = np.full(self.servers, self.now_s)
         self.state, orders = self.guard.step(self.state, self.telemetry(coming_w=coming_w))
-        self.obey(orders)
+        self.execute(orders)
         self.all.append(orders)
         return orders
 
@@ -81,7 +81,7 @@ class Led:
         servers = Servers(self.read_at_s, self.held.copy()) if self.read_back else None
         return Telemetry(self.now_s, self.reading, COUNTS, servers, self.budget, coming_w)
 
-    def obey(self, orders: Orders) -> None:
+    def execute(self, orders: Orders) -> None:
         """Execute the commands at once; unresponsive servers do nothing."""
         command = orders.command[~self.unresponsive[orders.command]]
         self.held[:2, command] = self.guard.row.clocks_of(orders.setting.clocks)[:, command]
@@ -92,8 +92,8 @@ class Led:
         """The state that the guard is in."""
         return self.state.mode
 
-    def steady(self, row_w: float = 0.8 * LIMIT_W, *, steps: int = 3) -> "Led":
-        """Some steps in which nothing happens."""
+    def steady(self, row_w: float = 0.8 * LIMIT_W, *, steps: int = 3) -> "GuardedRow":
+        """Steps with a constant reading."""
         for _ in range(steps):
             self.step(row_w)
         return self

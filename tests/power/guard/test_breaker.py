@@ -12,7 +12,7 @@ CURVE = TripCurve()
 
 
 def stepped(ratio: float, *, heat: float, step_s: float = 0.01) -> float:
-    """The time to trip by small steps of Euler: an oracle that knows no logarithm."""
+    """The time to trip by small Euler steps: an oracle without the closed form."""
     elapsed_s = 0.0
     while heat < CURVE.holds**2:
         heat += (ratio**2 - heat) / CURVE.time_constant_s * step_s
@@ -22,21 +22,21 @@ def stepped(ratio: float, *, heat: float, step_s: float = 0.01) -> float:
 
 @pytest.mark.parametrize("ratio", [1.06, 1.2, 1.4, 2.0])
 @pytest.mark.parametrize("heat", [0.0, 0.6, 1.0])
-def test_the_time_is_that_of_the_equation(ratio: float, heat: float) -> None:
+def test_the_trip_time_solves_the_differential_equation(ratio: float, heat: float) -> None:
     assert CURVE.seconds_to_trip(ratio, heat=heat) == pytest.approx(stepped(ratio, heat=heat), rel=1e-3, abs=0.02)
 
 
-def test_what_iec_60947_2_has_it_carry_is_carried_for_ever() -> None:
+def test_the_load_that_iec_60947_2_requires_never_trips() -> None:
     assert CURVE.seconds_to_trip(1.05) == inf
     assert CURVE.seconds_to_trip(1.0) == inf
 
 
-def test_what_the_standards_want_open_is_open_in_their_time() -> None:
+def test_the_breaker_trips_within_the_times_of_the_standards() -> None:
     assert CURVE.seconds_to_trip(1.30, heat=0.0) < 2 * 3600  # IEC 60947-2
     assert CURVE.seconds_to_trip(1.35, heat=0.0) < 3600  # UL 489
 
 
-def test_the_magnetic_part_opens_at_once() -> None:
+def test_the_magnetic_trip_is_instantaneous() -> None:
     assert CURVE.seconds_to_trip(5.0) == 0.0
     assert CURVE.opened(0.0, 5.0)
 
@@ -50,14 +50,16 @@ def test_more_load_and_more_heat_trip_sooner(ratio: float, more: float, heat: fl
 
 
 @given(ratio=st.floats(0.0, 4.0), heat=st.floats(0.0, 1.0), first_s=st.floats(0.0, 500.0), then_s=st.floats(0.0, 500.0))
-def test_heat_does_not_depend_on_how_time_is_cut(ratio: float, heat: float, first_s: float, then_s: float) -> None:
+def test_heat_does_not_depend_on_the_division_into_steps(
+    ratio: float, heat: float, first_s: float, then_s: float
+) -> None:
     once = CURVE.heat_after(heat, ratio, first_s + then_s)
     twice = CURVE.heat_after(CURVE.heat_after(heat, ratio, first_s), ratio, then_s)
     assert once == pytest.approx(twice, abs=1e-9)
 
 
 @given(ratio=st.floats(1.06, 4.9), heat=st.floats(0.0, 1.0))
-def test_it_opens_when_its_time_is_up_and_not_before(ratio: float, heat: float) -> None:
+def test_the_breaker_opens_at_its_trip_time_and_not_before(ratio: float, heat: float) -> None:
     left_s = CURVE.seconds_to_trip(ratio, heat=heat)
     assert not CURVE.opened(CURVE.heat_after(heat, ratio, 0.999 * left_s), ratio)
     assert CURVE.opened(CURVE.heat_after(heat, ratio, 1.001 * left_s), ratio)

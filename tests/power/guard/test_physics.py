@@ -1,6 +1,6 @@
 """The guard of a row with slow and failing actuation never lets the breaker trip.
 
-The load is the worst case: servers jump between idle and reading prompts together, at any moment.
+The load is the worst case: all servers switch between idle and prompt processing together, at any time.
 """
 
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from power.guard.telemetry import BRAKE
 from power.policies.interface import Policy
 from power.server_model import BLOOM_A100
 from power.telemetry import Budget, Reading
-from tests.power.guard.rows import LIMIT_W, SERVERS, Wants, row
+from tests.power.guard.rows import LIMIT_W, SERVERS, FixedPolicy, row
 from tests.testbed.simulated_servers import ActuatorFaults, SimulatedActuator
 
 TICK_S = 0.5
@@ -24,7 +24,7 @@ CURVE = TripCurve()
 
 @dataclass
 class Plant:
-    """Servers behind a breaker, a meter that is late, and a guard."""
+    """Servers behind a breaker, a meter with a delay, and a guard."""
 
     delay_s: float = 1.0
     brake_s: float = 5.0
@@ -38,7 +38,7 @@ class Plant:
         self.actuator = SimulatedActuator(
             NAMES, duties, rng=self.rng, delay_s=self.delay_s, brake_s=self.brake_s, faults=self.faults
         )
-        policy: Policy[object] = Wants(Setting(), command_delay_s=self.delay_s)  # type: ignore[assignment]
+        policy: Policy[object] = FixedPolicy(Setting(), command_delay_s=self.delay_s)  # type: ignore[assignment]
         settings = GuardSettings(rating_w=LIMIT_W, brake_s=self.brake_s, trip=CURVE)
         self.guard = Guard(policy=policy, row=self.row, settings=settings)
         self.state = self.guard.start()
@@ -50,13 +50,13 @@ class Plant:
         self.braked_s: list[float] = []
 
     def watts(self) -> float:
-        """Of the row now: prompts on the busy servers, nothing on the rest."""
+        """The power of the row with prompts on the busy servers and no load on the others."""
         held = self.actuator.servers().held
         busy = np.arange(SERVERS) < round(self.share_busy * SERVERS)
         return float(np.where(busy, self.row.worst_each_w(held), BLOOM_A100.idle_w).sum())
 
-    def run(self, until_s: float, *, seeing: bool = True, budget: bool = True) -> None:
-        """Tick by tick; the guard every two seconds."""
+    def run(self, until_s: float, *, has_telemetry: bool = True, budget: bool = True) -> None:
+        """Run tick by tick, with a guard step every two seconds."""
         while self.now_s < until_s:
             self.now_s += TICK_S
             self.actuator.advance(self.now_s)
@@ -67,10 +67,10 @@ class Plant:
             self.window.append(self.watts())
             if self.now_s % 2 == 0:
                 self.readings.append(Reading(self.now_s, float(np.mean(self.window[-4:]))))
-                self._guard(seeing=seeing, budget=budget)
+                self._guard(has_telemetry=has_telemetry, budget=budget)
 
-    def _guard(self, *, seeing: bool, budget: bool) -> None:
-        if seeing:
+    def _guard(self, *, has_telemetry: bool, budget: bool) -> None:
+        if has_telemetry:
             self.newest: Reading | None = self.readings[-1]
             if self.newest.row_w > LIMIT_W:
                 self.over_s.append(self.now_s)
@@ -91,7 +91,7 @@ class Plant:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("delay_s", [0.01, 1.0, 40.0])
-def test_all_servers_at_once_do_not_open_the_breaker(delay_s: float, seed: int) -> None:
+def test_simultaneous_load_on_all_servers_does_not_trip_the_breaker(delay_s: float, seed: int) -> None:
     plant = Plant(delay_s=delay_s, seed=seed)
     for _ in range(12):
         plant.share_busy = float(plant.rng.choice([0.2, 0.6, 1.0]))
@@ -107,8 +107,8 @@ def test_a_row_without_telemetry_at_its_worst_case_does_not_trip_the_breaker(del
     plant = Plant(delay_s=delay_s, seed=seed)
     plant.run(60)
     lost_s = plant.now_s
-    plant.share_busy = 1.0  # in the very moment in which the meter dies
-    plant.run(lost_s + 600, seeing=False)
+    plant.share_busy = 1.0  # at the time at which the meter fails
+    plant.run(lost_s + 600, has_telemetry=False)
     if delay_s < 10:
         assert (plant.state.mode, plant.state.brakes) == (GuardMode.TELEMETRY_LOST, 0)
     else:
@@ -119,7 +119,7 @@ def test_a_row_without_telemetry_at_its_worst_case_does_not_trip_the_breaker(del
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_with_orders_ignored_late_and_rounded_the_breaker_holds(seed: int) -> None:
+def test_ignored_late_and_rounded_commands_do_not_trip_the_breaker(seed: int) -> None:
     faults = ActuatorFaults(
         ignored_share=0.05,
         late_share=0.05,
@@ -131,19 +131,19 @@ def test_with_orders_ignored_late_and_rounded_the_breaker_holds(seed: int) -> No
     plant = Plant(faults=faults, seed=seed)
     for _ in range(12):
         plant.share_busy = float(plant.rng.choice([0.2, 0.6, 1.0]))
-        plant.run(plant.now_s + float(plant.rng.integers(5, 90)), seeing=bool(plant.rng.random() < 0.7))
+        plant.run(plant.now_s + float(plant.rng.integers(5, 90)), has_telemetry=bool(plant.rng.random() < 0.7))
 
 
 def test_ten_seconds_without_telemetry_cost_no_brake() -> None:
     plant = Plant()
     plant.share_busy = 0.4
     plant.run(60)
-    plant.run(70, seeing=False)
+    plant.run(70, has_telemetry=False)
     plant.run(120)
     assert (plant.state.mode, plant.state.brakes) == (GuardMode.NORMAL, 0)
 
 
-def test_a_dead_planner_costs_no_brake() -> None:
+def test_a_stopped_planner_costs_no_brake() -> None:
     plant = Plant()
     plant.share_busy = 0.4
     plant.run(60)
@@ -153,11 +153,11 @@ def test_a_dead_planner_costs_no_brake() -> None:
     assert held.max() == pytest.approx(max(plant.guard.settings.degraded_clocks))
 
 
-def test_servers_that_ignore_5_percent_of_orders_end_at_their_clocks() -> None:
+def test_servers_that_ignore_5_percent_of_commands_reach_their_commanded_clocks() -> None:
     plant = Plant(faults=ActuatorFaults(ignored_share=0.05), seed=3)
     plant.share_busy = 0.4
     plant.run(60)
-    plant.run(120, seeing=False)
+    plant.run(120, has_telemetry=False)
     expected = plant.state.commands.expected
     np.testing.assert_array_equal(plant.actuator.servers().held[:BRAKE], expected[:BRAKE])
     assert plant.state.brakes == 0

@@ -23,7 +23,7 @@ FULL = Clocks()
 
 
 def by_hand(clocks: Clocks) -> float:
-    """The same from the models, server by server."""
+    """The worst case from the models, server by server."""
 
     def serving(model: object, token: float, prompt: float) -> float:
         assert isinstance(model, type(BLOOM_A100))
@@ -38,7 +38,7 @@ clocks_drawn = st.builds(Clocks, *[st.floats(0.1, 1.0)] * 5)
 
 
 @given(clocks_drawn)
-def test_the_worst_case_is_that_of_the_models(clocks: Clocks) -> None:
+def test_the_worst_case_equals_that_of_the_server_models(clocks: Clocks) -> None:
     assert MIXED.worst_w(clocks) == pytest.approx(by_hand(clocks))
     held = np.vstack([MIXED.clocks_of(clocks), np.zeros((2, len(MIXED)))])
     assert MIXED.worst_each_w(held).sum() == pytest.approx(by_hand(clocks))
@@ -60,7 +60,7 @@ def test_the_clocks_fit_or_are_the_lowest_and_no_higher_ones_fit(limit_share: fl
         return
     if level == FULL:
         return
-    # Lifting the class that gives way to full breaks the limit.
+    # Raising the capped class to the full clock exceeds the limit.
     if level.high_prompt < 1:
         assert MIXED.worst_w(level._replace(high_token=1.0, high_prompt=1.0)) > limit_w
     else:
@@ -68,7 +68,7 @@ def test_the_clocks_fit_or_are_the_lowest_and_no_higher_ones_fit(limit_share: fl
     assert MIXED.worst_w(level) > limit_w - 0.001 * MIXED.worst_w(FULL)
 
 
-def test_high_priority_gives_way_last() -> None:
+def test_high_priority_is_capped_last() -> None:
     mild = row().level_within(0.9 * row().worst_w(FULL), lowest=0.4)
     assert (mild.high_token, mild.high_prompt) == (1.0, 1.0)
     assert mild.low_prompt < 1.0
@@ -77,14 +77,14 @@ def test_high_priority_gives_way_last() -> None:
     assert 0.4 < tight.high_prompt < 1.0
 
 
-def test_a_row_with_high_priority_only() -> None:
+def test_a_row_with_high_priority_only_is_capped_to_its_limit() -> None:
     only = Row(models=(BLOOM_A100,), kind=np.zeros(4, np.int64), duty=np.ones(4, np.int64))
     level = only.level_within(0.8 * only.worst_w(FULL), lowest=0.4)
     assert only.worst_w(level) == pytest.approx(0.8 * only.worst_w(FULL))
 
 
 @pytest.mark.parametrize(
-    ("kind", "duty", "said"),
+    ("kind", "duty", "message"),
     [
         ([0, 0], [0], "must name each of the 1 servers"),
         ([], [], "at least one"),
@@ -93,7 +93,7 @@ def test_a_row_with_high_priority_only() -> None:
         ([0], [3], "must be 0 (low priority), 1 (high priority) or 2 (training)"),
     ],
 )
-def test_a_row_that_cannot_be(kind: list[int], duty: list[int], said: str) -> None:
+def test_an_invalid_row_is_refused(kind: list[int], duty: list[int], message: str) -> None:
     with pytest.raises(RuleError) as refused:
         Row(models=(BLOOM_A100,), kind=np.array(kind, np.int64), duty=np.array(duty, np.int64))
-    assert said in str(refused.value)
+    assert message in str(refused.value)

@@ -28,7 +28,7 @@ def fitted(*tables: list[Row], names: tuple[str, ...] = ()) -> PowerShares:
 
 
 class TestServing:
-    def test_the_formula_is_found(self) -> None:
+    def test_the_fit_recovers_the_formula(self) -> None:
         found = fitted(made_up.serving_rows()).serving[0]
         truth = (made_up.LEVEL, made_up.BATCH, made_up.SATURATION, made_up.ACTIVE, made_up.TOTAL, made_up.GPUS)
         assert (found.level, found.batch, found.saturation, found.active, found.total, found.gpus) == pytest.approx(
@@ -38,7 +38,7 @@ class TestServing:
         assert found.known_engine_error.mean < 1e-3
         assert found.constant_error.mean > 0.05
 
-    def test_errors_are_of_what_was_not_seen(self) -> None:
+    def test_errors_are_of_held_out_data(self) -> None:
         noisy = fitted(made_up.serving_rows(noise=0.1)).serving[0]
         assert 0.05 < noisy.known_engine_error.mean < noisy.new_model_error.mean
 
@@ -62,7 +62,7 @@ class TestServing:
         assert [one.name for one in curves.boards] == ["H100-SXM", "B200"]
         assert not any(one.families == 2 for one in curves.serving)
 
-    def test_one_engine_is_too_few(self) -> None:
+    def test_one_engine_is_too_few_for_a_fit(self) -> None:
         with pytest.raises(
             RuleError, match="H100-SXM: 1 engines were measured at 3 batches or more, expected at least 2"
         ):
@@ -79,7 +79,7 @@ class TestRequests:
         assert engine.prompt_time_error is not None
         assert engine.prompt_time_error.mean < 1e-6
 
-    def test_without_recorded_power_times_remain(self) -> None:
+    def test_rows_without_power_still_give_times(self) -> None:
         rows: list[Row] = [{**row, "peak_power": "0", "average_power": "0"} for row in made_up.request_rows()]
         engine = fitted(rows).engines[0]
         assert (engine.rise_share, engine.prompt_share, engine.power_error) == (0.0, 0.0, None)
@@ -87,7 +87,7 @@ class TestRequests:
 
 
 class TestLimits:
-    def test_the_curve_is_found(self) -> None:
+    def test_the_fit_recovers_the_curve(self) -> None:
         curves = fitted(made_up.limit_rows())
         found = curves.sweeps[0]
         assert (found.name, found.full_limit_w, found.jobs) == ("A40", 300.0, 4)
@@ -96,7 +96,7 @@ class TestLimits:
         assert found.time_error.mean < 0.01
         assert (curves.clock.floor_share, curves.clock.exponent) == (found.floor_share, found.exponent)
 
-    def test_values_that_no_sweep_has_stay_cited(self) -> None:
+    def test_values_that_no_sweep_gives_stay_cited(self) -> None:
         assert fitted(made_up.limit_rows()).clock.memory_sensitivity == builtin_shares().clock.memory_sensitivity
 
     def test_a_board_is_also_predicted_from_others(self) -> None:
@@ -105,18 +105,18 @@ class TestLimits:
         assert [one.name for one in curves.sweeps] == ["A40", "V100"]
         assert all(one.pooled_power_error.mean < 0.005 for one in curves.sweeps)
 
-    def test_a_limit_that_never_binds_has_no_price(self) -> None:
+    def test_limits_that_never_bind_are_refused(self) -> None:
         rows: list[Row] = [{**row, "average_power": "90"} for row in made_up.limit_rows()]
         with pytest.raises(RuleError, match="no job draws over 85%"):
             fitted(rows)
 
 
 class TestDocument:
-    def test_it_is_read_back(self) -> None:
+    def test_fitted_curves_round_trip_through_a_document(self) -> None:
         curves = fitted(made_up.serving_rows(), made_up.request_rows(), made_up.limit_rows())
         assert read_model(parse_document(write_model(curves), name="curves"), PowerShares) == curves
 
-    def test_a_fit_is_laid_over_another(self) -> None:
+    def test_a_fit_keeps_the_other_parts_of_its_base(self) -> None:
         once, base = fitted(made_up.limit_rows()), builtin_shares()
         assert once.serving == base.serving
         assert once.boards == base.boards
@@ -136,9 +136,9 @@ class TestDocument:
         with pytest.raises(RuleError, match=r"no row can be used \(3 rows: no GPU type of the catalogue"):
             fitted(rows)
 
-    @pytest.mark.skipif(not DATA.exists(), reason="the measurements lie beside the checkout only")
-    def test_what_ships_is_what_the_command_fits(self) -> None:
-        import csv  # noqa: PLC0415 - only where the data are
+    @pytest.mark.skipif(not DATA.exists(), reason="the measurements are not present")
+    def test_the_shipped_curves_equal_the_fit_of_the_public_tables(self) -> None:
+        import csv  # noqa: PLC0415 - used only with the measurements
         import gzip  # noqa: PLC0415
 
         points = Points()
@@ -148,13 +148,13 @@ class TestDocument:
                 rows = list(reader)
             read_table(rows, list(reader.fieldnames or ()), name=f"{name}.csv.gz", gpus=builtin_gpus(), into=points)
         found, shipped = fit_curves(points, base=builtin_shares(), date=DAY), builtin_curves()
-        unsaid = {"source", "date"}
+        provenance = {"source", "date"}
         for part in ("boards", "serving", "sweeps", "engines"):
             ours, theirs = (
-                [one.model_dump(exclude=unsaid) for one in getattr(side, part)] for side in (found, shipped)
+                [one.model_dump(exclude=provenance) for one in getattr(side, part)] for side in (found, shipped)
             )
             assert ours == theirs
-        assert found.clock.model_dump(exclude=unsaid) == shipped.clock.model_dump(exclude=unsaid)
+        assert found.clock.model_dump(exclude=provenance) == shipped.clock.model_dump(exclude=provenance)
 
 
 class TestTimes:

@@ -15,7 +15,7 @@ A100, H100, B200 = (builtin_gpus().get(name) for name in ("A100-80GB", "H100", "
 CURVES = builtin_curves()
 
 
-def test_bloom_on_a100_comes_near_what_was_published() -> None:
+def test_bloom_on_a100_is_close_to_the_published_values() -> None:
     server = server_model(CURVES, A100, model="BLOOM-176B")
     assert server.gpus == 8
     assert server.idle_w == pytest.approx(BLOOM_A100.idle_w, rel=0.02)
@@ -32,7 +32,7 @@ def test_a_fuller_batch_draws_more_on_h100() -> None:
 
 
 @pytest.mark.parametrize("together", [8, 64, 256, 512])
-def test_the_server_draws_what_the_engine_drew(together: int) -> None:
+def test_the_server_draws_the_measured_power_of_the_engine(together: int) -> None:
     engine = engine_of(CURVES, H100, model="Llama-3.1-70B-Instruct")
     server = server_model(CURVES, H100, model="Llama-3.1-70B-Instruct", together=together)
     boards_w = (server.token_w(1.0, together) - server.base_w) / server.beside
@@ -40,14 +40,14 @@ def test_the_server_draws_what_the_engine_drew(together: int) -> None:
 
 
 @given(st.floats(0.3, 1), st.floats(0.4, 1.05), st.floats(0.1, 0.16))
-def test_the_clock_curve_is_kept(clock: float, share: float, idle: float) -> None:
+def test_the_clock_exponent_approximates_the_clock_curve(clock: float, share: float, idle: float) -> None:
     exponent = clock_exponent(share, idle, CURVES.clock)
     wanted = share * CURVES.clock.left(clock)
     assert idle + (share - idle) * clock**exponent == pytest.approx(wanted, rel=0.12)
 
 
 @given(st.floats(0.3, 1))
-def test_reading_prompts_follows_the_clock_curve_itself(clock: float) -> None:
+def test_prompt_power_follows_the_clock_curve(clock: float) -> None:
     prompt = server_model(CURVES, A100, model="bloom-176b").prompt
     assert prompt.watts(clock) == pytest.approx(prompt.watts(1.0) * CURVES.clock.left(clock))
 
@@ -65,6 +65,6 @@ def test_unknown_engines_are_named_with_the_nearest() -> None:
         server_model(CURVES, A100, model="bloom-176b", gpus=2)
 
 
-def test_a_batch_far_from_what_was_measured_is_refused() -> None:
+def test_a_batch_far_from_the_measured_batches_is_refused() -> None:
     with pytest.raises(RuleError, match="together: must be near the measured batches, 1 to 32, got 500"):
         server_model(CURVES, A100, model="bloom-176b", together=500)

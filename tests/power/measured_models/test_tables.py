@@ -35,18 +35,18 @@ def test_a_table_is_recognised_by_its_columns(kind: TableKind) -> None:
 
 @KINDS
 def test_a_missing_column_is_named(kind: TableKind) -> None:
-    gone = COLUMNS[kind][-1]
-    with pytest.raises(RuleError, match=f"{gone}: is a missing column of a table of the kind {kind}"):
-        kind_of([name for name in COLUMNS[kind] if name != gone])
+    missing = COLUMNS[kind][-1]
+    with pytest.raises(RuleError, match=f"{missing}: is a missing column of a table of the kind {kind}"):
+        kind_of([name for name in COLUMNS[kind] if name != missing])
 
 
-def test_any_other_table_is_refused() -> None:
+def test_an_unknown_table_is_refused() -> None:
     with pytest.raises(RuleError, match="no table that is known"):
         kind_of(["time", "watts"])
 
 
 @KINDS
-def test_one_row_makes_no_curve(kind: TableKind) -> None:
+def test_one_row_is_too_few_for_a_curve(kind: TableKind) -> None:
     assert violations(TABLES[kind][:1]) == ["(): must have at least 3 rows to fit a curve, got 1"]
 
 
@@ -65,13 +65,13 @@ def test_one_row_makes_no_curve(kind: TableKind) -> None:
         (TableKind.WINDOWS, "elapsed_time", "0", "above 0 and at most 1e+09"),
     ],
 )
-def test_a_wrong_figure_is_named_with_its_line(kind: TableKind, column: str, value: str, allowed: str) -> None:
+def test_an_invalid_value_is_named_with_its_line(kind: TableKind, column: str, value: str, allowed: str) -> None:
     rows = [dict(row) for row in TABLES[kind]]
     rows[2][column] = value
     assert violations(list(rows)) == [f"(4, '{column}'): must be a number {allowed}, got {value!r}"]
 
 
-def test_nothing_of_a_wrong_table_is_taken() -> None:
+def test_an_invalid_table_adds_no_points() -> None:
     points = read(list(limit_rows()))
     before = len(points.limits)
     wrong = [{**row, "power_limit": "-1"} for row in limit_rows()]
@@ -86,7 +86,7 @@ def test_a_zeus_file_must_name_its_board() -> None:
 
 
 @pytest.mark.parametrize("name", ["zeus_summary_power_v100.csv.gz", "V100_resnet50_gpu0_1.csv", "v100.csv"])
-def test_a_board_is_found_in_the_name(name: str) -> None:
+def test_the_board_is_read_from_the_file_name(name: str) -> None:
     assert {point.gpu for point in read(limit_rows(), name=name).limits} == {"V100"}
 
 

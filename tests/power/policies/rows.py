@@ -19,7 +19,7 @@ def observed(
 
 
 def busy(*, low: tuple[float, float] = (20, 4), high: tuple[float, float] = (22, 2), idle: float = 0) -> Floats:
-    """Servers that write and that read, of each priority."""
+    """Servers in the token phase and in the prompt phase, for each priority."""
     counts = np.zeros((1, len(Priority), len(Phase)))
     for priority, (writes, reads) in ((Priority.LOW, low), (Priority.HIGH, high)):
         counts[0, priority, Phase.TOKEN], counts[0, priority, Phase.PROMPT] = writes, reads

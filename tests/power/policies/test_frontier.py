@@ -25,7 +25,7 @@ def evenly(*kinds: ServerModel) -> np.ndarray[tuple[int, ...], np.dtype[np.float
 
 
 def least_losses(controls: tuple[Control, ...], rung: Rung) -> float:
-    """By trial of every combination: the least loss that saves what the rung saves."""
+    """The least loss of all combinations that save at least as much as the rung."""
     wanted_w = rung.saved_w * (1 - 1e-12) - 1e-9
     return min(
         sum(control.loss(clock) for control, clock in zip(controls, clocks, strict=True))
@@ -74,7 +74,7 @@ def test_low_priority_decode_is_first_and_high_priority_prompts_are_last() -> No
     assert sorted(first, key=first.__getitem__) == ["low_token", "low_prompt", "high_token", "high_prompt"]
 
 
-def test_how_many_there_are_of_one_kind_does_not_matter_but_of_two_it_does() -> None:
+def test_server_counts_matter_only_with_more_than_one_kind_of_server() -> None:
     slack = Slack()
     few, many = evenly(BLOOM_A100), evenly(BLOOM_A100)
     many[:, :, Phase.PROMPT] = 7
@@ -93,14 +93,14 @@ def test_a_clock_that_saves_nothing_is_not_a_rung() -> None:
     assert {rung.clocks.low_token for rung in rungs} == {1.0}
 
 
-def test_what_costs_nothing_comes_first() -> None:
+def test_controls_without_cost_come_first() -> None:
     free = BLOOM_A100.model_copy(update={"token_sensitivity": 0.0, "token_floor_time": 0.0})
     rungs = frontier(controls_of((free,), evenly(free), slack=Slack()), GRID)
     costless = [rung for rung in rungs if rung.loss == 0]
     assert costless[-1].clocks == Clocks(low_token=0.35, high_token=0.35)
 
 
-def test_loss_is_one_where_the_slack_is_used_up() -> None:
+def test_the_loss_is_one_when_the_slack_is_used_up() -> None:
     slack = Slack(low=0.05, high=0.01)
     clock = 1 / (1 + 0.05)
     assert clock_loss(BLOOM_A100, Priority.LOW, Phase.PROMPT, clock, slack) == pytest.approx(1)

@@ -32,7 +32,7 @@ states = st.builds(
 
 
 def row_w(counts: Floats, clocks: Clocks) -> float:
-    """By the curves, at these clocks."""
+    """The power of the row at these clocks, by its curves."""
     return sum(
         float(counts[0, priority, phase]) * BLOOM_A100.watts(phase, clocks.of(priority, phase))
         for priority, phase in product(Priority, Phase)
@@ -68,7 +68,9 @@ def test_a_higher_reading_never_raises_clocks(state: LadderState, counts: Floats
 
 
 @given(state=states, counts=any_counts(), share=st.floats(0, 0.999999), now_s=st.floats(0, 1e6))
-def test_below_calm_nothing_changes(state: LadderState, counts: Floats, share: float, now_s: float) -> None:
+def test_a_reading_below_the_calm_level_changes_nothing(
+    state: LadderState, counts: Floats, share: float, now_s: float
+) -> None:
     calm_w = ROUTED.calm_below_w(state, BUDGET_W)
     if calm_w > 0:
         used = share * calm_w / BUDGET_W
@@ -77,14 +79,14 @@ def test_below_calm_nothing_changes(state: LadderState, counts: Floats, share: f
         assert before[0] == state
 
 
-def test_it_is_calm_only_on_the_ground() -> None:
+def test_the_ladder_is_calm_only_on_its_first_rung() -> None:
     assert LADDER.calm_below_w(LadderState(), 100.0) == pytest.approx(100 * LADDER.margins.calm_share)
     assert LADDER.calm_below_w(LadderState(rung=1), 100.0) < 0
     assert LADDER.calm_below_w(LadderState(step=1), 100.0) < 0
 
 
 @given(counts=any_counts(), low=st.floats(60_000, 200_000), more=st.floats(1, 3))
-def test_a_larger_budget_never_asks_for_harder_clocks(counts: Floats, low: float, more: float) -> None:
+def test_a_larger_budget_never_lowers_clocks(counts: Floats, low: float, more: float) -> None:
     small, large = (
         EXACT.decide(EXACT.start(), Observation(2.0, Reading(2.0, w), counts, w))[0] for w in (low, low * more)
     )
@@ -110,7 +112,7 @@ def test_a_stale_reading_corrects_nothing() -> None:
     assert state.correction == LADDER.start().correction
 
 
-def test_it_climbs_no_further_than_the_share_asks_and_comes_down_again() -> None:
+def test_the_ladder_climbs_only_to_its_budget_share_and_returns() -> None:
     counts = busy()
     tight = settled(LADDER, counts, row_w(counts, Clocks()))
     held_w = row_w(counts, LADDER.rungs[tight.rung].clocks)
@@ -119,7 +121,7 @@ def test_it_climbs_no_further_than_the_share_asks_and_comes_down_again() -> None
     assert settled(LADDER, counts, 2 * row_w(counts, Clocks())).rung == 0
 
 
-def test_who_happens_to_read_now_moves_the_rung_less_than_who_is_busy() -> None:
+def test_a_burst_of_prompts_moves_the_rung_less_than_more_busy_servers() -> None:
     state = settled(LADDER, busy(), row_w(busy(), Clocks()))
     budget_w = row_w(busy(), Clocks())
     reading = Reading(1000.0, budget_w)
@@ -128,7 +130,7 @@ def test_who_happens_to_read_now_moves_the_rung_less_than_who_is_busy() -> None:
     assert abs(burst.rung - state.rung) < fuller.rung - state.rung
 
 
-def test_it_asks_for_everything_when_the_whole_budget_is_kept_back() -> None:
+def test_a_budget_of_zero_gives_the_last_rung() -> None:
     counts = busy()
     state, setting = LADDER.decide(LADDER.start(), Observation(2.0, Reading(2.0, 1000.0), counts, 0.0))
     assert (setting.clocks, setting.low_limit_w) == (LADDER.rungs[-1].clocks, 0.0)
@@ -155,7 +157,7 @@ def test_routing_steps_up_with_pressure_and_down_only_below_the_band() -> None:
     assert ROUTED.decide(state, observed(used=0.9, counts=counts))[1].routing == ROUTED.routing[1].routing
 
 
-def test_prompts_are_held_to_shares_of_the_budget() -> None:
+def test_admission_limits_are_shares_of_the_budget() -> None:
     _, setting = LADDER.decide(LADDER.start(), observed(counts=busy(), used=0.9))
     assert (setting.low_limit_w, setting.high_limit_w) == (
         LADDER.margins.low_limit * BUDGET_W,
@@ -163,7 +165,7 @@ def test_prompts_are_held_to_shares_of_the_budget() -> None:
     )
 
 
-def test_training_is_reckoned_at_what_it_draws_while_it_computes_and_learnt_at_its_mean() -> None:
+def test_training_counts_at_its_compute_power_and_is_corrected_at_its_mean_power() -> None:
     ladder = Ladder(jobs=(JOB,))
     counts = np.zeros((1, len(Priority), len(Phase)))
     counts[0, 0, Phase.TRAINING] = 10
@@ -174,16 +176,16 @@ def test_training_is_reckoned_at_what_it_draws_while_it_computes_and_learnt_at_i
     assert state.rung == 0
     assert state.correction == pytest.approx(1.0)
     _, tighter = ladder.decide(state, Observation(100.0, Reading(100.0, mean_w), counts, 61_000.0))
-    assert tighter.clocks.training < 1  # computing takes 60 kW of 61: less than the margins is free
+    assert tighter.clocks.training < 1  # compute takes 60 kW of 61, which leaves less than the margins
 
 
-def test_rungs_fall_for_any_counts() -> None:
-    """What lets the first rung that fits be found by counting those that do not."""
+def test_the_peak_falls_from_rung_to_rung_for_any_counts() -> None:
+    """The search for the first rung that fits counts those that do not, which requires this order."""
     for before, after in pairwise(LADDER._draws.peak_w):
         assert np.all(after <= before)
 
 
-def test_two_kinds_of_server_are_reckoned_apart() -> None:
+def test_two_kinds_of_server_count_separately() -> None:
     small = BLOOM_A100.model_copy(update={"name": "small", "gpus": 4})
     both = Ladder(kinds=(BLOOM_A100, small))
     counts = np.zeros((2, len(Priority), len(Phase)))

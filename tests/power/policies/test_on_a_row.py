@@ -12,7 +12,7 @@ DAYS, SEED = 0.1, 3
 FREE_W = 1e9
 
 
-def ran(policy: str, *, servers: int, budget_w: float) -> Outcome:
+def outcome_of(policy: str, *, servers: int, budget_w: float) -> Outcome:
     work = generated_work(servers=servers, days=DAYS, seed=SEED)
     spec = RowSpec(budget_w=budget_w, together=None if policy in OWN_ROUTER else 1)
     return simulate(spec, work, policy=policy_named(policy), seed=SEED, bare=True)
@@ -20,14 +20,14 @@ def ran(policy: str, *, servers: int, budget_w: float) -> Outcome:
 
 @pytest.fixture(scope="module")
 def budget_w() -> float:
-    """What 40 servers use 79 % of."""
-    return ran("none", servers=40, budget_w=FREE_W).peak_w / 0.79
+    """The budget of which 40 servers use 79 %."""
+    return outcome_of("none", servers=40, budget_w=FREE_W).peak_w / 0.79
 
 
-def test_the_ladder_holds_a_row_of_60_percent_more_servers_that_polca_does_not(budget_w: float) -> None:
-    free = ran("none", servers=64, budget_w=FREE_W)
-    polca = ran("polca", servers=64, budget_w=budget_w)
-    ladder = ran("ladder", servers=64, budget_w=budget_w)
+def test_the_ladder_holds_60_percent_more_servers_where_polca_brakes(budget_w: float) -> None:
+    free = outcome_of("none", servers=64, budget_w=FREE_W)
+    polca = outcome_of("polca", servers=64, budget_w=budget_w)
+    ladder = outcome_of("ladder", servers=64, budget_w=budget_w)
     assert free.peak_w > 1.15 * budget_w
     assert polca.brakes > 0
     assert ladder.brakes == 0
@@ -43,8 +43,8 @@ def test_the_ladder_holds_a_row_of_60_percent_more_servers_that_polca_does_not(b
     assert slo_holds(impacts)
 
 
-def test_held_prompts_are_rather_low_ones_and_none_waits_for_ever(budget_w: float) -> None:
-    row = ran("ladder", servers=64, budget_w=budget_w)
+def test_low_priority_prompts_wait_more_often_and_nearly_all_requests_finish(budget_w: float) -> None:
+    row = outcome_of("ladder", servers=64, budget_w=budget_w)
     waited_s = row.requests.admission_wait_s
     low, high = (waited_s[row.requests.of(priority)] for priority in (Priority.LOW, Priority.HIGH))
     assert (low > 0).mean() > (high > 0).mean()

@@ -1,6 +1,7 @@
-"""A slow simulator of the same row in plain Python, independent of the engine: lists, scans, the remaining work of
-every
-request counted down one by one.  Only scripted settings; no brake, no faults.
+"""A slow simulator of the same row in plain Python, independent of the engine.
+
+It uses lists and scans, and counts down the remaining work of each request.  It supports scripted settings only,
+without brake and faults.
 """
 
 from collections.abc import Callable
@@ -161,7 +162,7 @@ class Oracle:
             if end_s - self.now_s < 1e-9:
                 self.now_s = end_s
                 break
-            self._happen()
+            self._process_events()
             self._dispatch()
         self.readings.append(true_j / WINDOW_S)
         self.modelled.append(modelled_j / WINDOW_S)
@@ -169,7 +170,7 @@ class Oracle:
     def _all(self) -> list[Server]:
         return [server for pool in self.pools for server in pool]
 
-    def _everyone(self) -> list[Server]:
+    def _all_with_training(self) -> list[Server]:
         return self._all() + [server for job in self.jobs for server in job.servers]
 
     def _watts(self) -> list[tuple[float, float]]:
@@ -184,18 +185,18 @@ class Oracle:
         """Seconds until the next event."""
         waits = [coming[0].arrival_s - self.now_s for coming in self.coming if coming]
         waits += [server.next_s() for server in self._all()]
-        waits += [server.due_s - self.now_s for server in self._everyone()]
+        waits += [server.due_s - self.now_s for server in self._all_with_training()]
         waits += [job.left_s / (job.pace() if at in self.begun else 1.0) for at, job in enumerate(self.jobs)]
         return max(0.0, min(waits))
 
-    def _happen(self) -> None:
+    def _process_events(self) -> None:
         for coming, queue in zip(self.coming, self.queues, strict=True):
             while coming and coming[0].arrival_s <= self.now_s + 1e-9:
                 queue.append(coming.pop(0))
-        for server in self._everyone():
+        for server in self._all_with_training():
             if server.due_s <= self.now_s + 1e-9:
                 server.clocks, server.due_s = server.sent, inf
-                if self._levers(server, server.wanted) != self._levers(server, server.sent):
+                if self._controls(server, server.wanted) != self._controls(server, server.sent):
                     self._send(server)
         for server in self._all():
             self._work(server)
@@ -225,7 +226,7 @@ class Oracle:
     def _decide(self) -> None:
         setting = self.script(self.now_s)
         if setting.clocks != self.setting.clocks:
-            for server in self._everyone():
+            for server in self._all_with_training():
                 server.wanted = setting.clocks
                 if server.due_s == inf:
                     self._send(server)
@@ -234,14 +235,14 @@ class Oracle:
     def _send(self, server: Server) -> None:
         server.sent, server.due_s = server.wanted, self.now_s + self.command_delay_s
 
-    def _levers(self, server: Server, clocks: Clocks) -> tuple[float, ...]:
-        """The clocks that are a server's own."""
+    def _controls(self, server: Server, clocks: Clocks) -> tuple[float, ...]:
+        """The clocks that apply to the server."""
         if any(server in job.servers for job in self.jobs):
             return (clocks.training,)
         return clocks.of(server.priority, Phase.TOKEN), clocks.of(server.priority, Phase.PROMPT)
 
     def _modelled_w(self) -> float:
-        """Of the row, with all training computing."""
+        """The modelled power of the row with all training in its compute phase."""
         training_w = 0.0
         for job in self.jobs:
             training_w += sum(job.watts(server, computes=True) for server in job.servers)

@@ -65,25 +65,25 @@ def work_of(
 
 @dataclass(frozen=True)
 class Scripted:
-    """These settings from these moments on."""
+    """Settings that apply from given times on."""
 
     steps: tuple[tuple[float, Setting], ...] = ()
     command_delay_s: float = 0.0
     name: str = "scripted"
 
     def at(self, now_s: float) -> Setting:
-        """In force at a moment."""
+        """The setting in force at a time."""
         return next((setting for at_s, setting in reversed(self.steps) if at_s <= now_s), UNTOUCHED)
 
     def start(self) -> None:
-        """Nothing to remember."""
+        """The policy has no state."""
 
     def decide(self, state: None, observed: Observation) -> tuple[None, Setting]:  # noqa: ARG002 - the interface
-        """By the clock."""
+        """The setting of the script at this time."""
         return None, self.at(observed.now_s)
 
     def calm_below_w(self, state: None, budget_w: float) -> float:  # noqa: ARG002 - the interface
-        """Time counts, so never; a script of nothing is calm for ever."""
+        """A script depends on time and is never calm; an empty script is always calm."""
         return -inf if self.steps else inf
 
 

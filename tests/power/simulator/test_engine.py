@@ -19,7 +19,7 @@ EXACT = RowSpec(budget_w=1e8, model=SMALL, bias=0.0)
 
 
 def run(work: Work, *steps: tuple[float, Setting], delay_s: float = 0.0, spec: RowSpec = EXACT) -> Outcome:
-    """A script on a small row."""
+    """The outcome of a script on a small row."""
     return simulate(spec, work, policy=Scripted(steps, command_delay_s=delay_s), bare=True)
 
 
@@ -30,7 +30,7 @@ def slow(clock: float) -> Setting:
 
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(work=works(), script=SCRIPTS)
-def test_energy_is_what_the_meter_read_and_no_request_is_lost(work: Work, script: Scripted) -> None:
+def test_energy_equals_the_meter_readings_and_no_request_is_lost(work: Work, script: Scripted) -> None:
     outcome = simulate(RowSpec(budget_w=1e8, model=SMALL), work, policy=script, bare=True)
     assert outcome.energy_kwh == pytest.approx(outcome.readings_w.sum() * 2 / 3.6e6, rel=1e-12)
     requests = outcome.requests
@@ -44,7 +44,7 @@ def test_energy_is_what_the_meter_read_and_no_request_is_lost(work: Work, script
     assert np.all(outcome.readings_w >= work.servers * 0.85 * SMALL.parked_w)
 
 
-def test_first_come_is_first_served_in_each_pool() -> None:
+def test_each_pool_serves_requests_in_order_of_arrival() -> None:
     outcome = run(work_of([(at / 7, at % 2, 900, 40) for at in range(200)]))
     for pool in (0, 1):
         started = outcome.requests.start_s[outcome.requests.pool == pool]
@@ -66,13 +66,13 @@ def test_a_seed_gives_the_same_run_and_another_seed_other_servers() -> None:
 def test_skipping_calm_ticks_changes_nothing(name: str, bare: bool) -> None:  # noqa: FBT001
     work = generated_work(servers=8, days=0.08, seed=1)
     spec = RowSpec(budget_w=uncapped(RowSpec(budget_w=1e9), work).peak_w * 0.97)
-    asked, skipped = (
+    every_tick, skipped = (
         simulate(spec, work, policy=policy_named(name), bare=bare, skip_calm=skip) for skip in (False, True)
     )
-    assert skipped.ticks < asked.ticks
-    assert skipped.readings_w.tobytes() == asked.readings_w.tobytes()
-    assert skipped.requests.finish_s.tobytes() == asked.requests.finish_s.tobytes()
-    assert (skipped.brakes, skipped.clocks) == (asked.brakes, asked.clocks)
+    assert skipped.ticks < every_tick.ticks
+    assert skipped.readings_w.tobytes() == every_tick.readings_w.tobytes()
+    assert skipped.requests.finish_s.tobytes() == every_tick.requests.finish_s.tobytes()
+    assert (skipped.brakes, skipped.clocks) == (every_tick.brakes, every_tick.clocks)
 
 
 def test_one_request_takes_the_time_and_energy_of_its_server_model() -> None:
@@ -85,7 +85,7 @@ def test_one_request_takes_the_time_and_energy_of_its_server_model() -> None:
     assert outcome.utilisation == pytest.approx((prompt_s + tokens_s) / 20)
 
 
-def test_a_change_of_clock_rescales_what_is_in_progress() -> None:
+def test_a_clock_change_rescales_a_request_in_progress() -> None:
     work = work_of([(0.0, 0, 1000, 400)], pools=LOW_ONLY, duration_s=60.0)
     outcome = run(work, (10.0, slow(HALF)))
     written_s = 10.0 - SMALL.prompt_time_s(1000)
@@ -93,7 +93,7 @@ def test_a_change_of_clock_rescales_what_is_in_progress() -> None:
     assert outcome.requests.finish_s[0] == pytest.approx(10.0 + left_s * SMALL.token_slowdown(HALF))
 
 
-def test_a_prompt_in_progress_is_rescaled_too() -> None:
+def test_a_clock_change_rescales_a_prompt_in_progress() -> None:
     work = work_of([(3.5, 0, 2000, 1)], pools=LOW_ONLY, duration_s=30.0)
     outcome = run(work, (4.0, slow(HALF)))
     left_s = SMALL.prompt_time_s(2000) - 0.5
@@ -120,7 +120,7 @@ def test_an_order_takes_its_delay_and_a_newer_one_waits_for_it() -> None:
     assert outcome.commands == 2
 
 
-def test_requests_share_a_server_up_to_what_memory_holds() -> None:
+def test_requests_share_a_server_up_to_its_memory_limit() -> None:
     requests = [(at * 0.001, 0, 1, 200) for at in range(5)]
     work = work_of([(4.5, 0, 1, 1), *((at + 5.0, 0, 1, 200) for at, _, _, _ in requests)], pools=LOW_ONLY)
     outcome = run(work, (2.0, Setting(routing=Routing(low_together=2))))
@@ -138,7 +138,7 @@ def test_the_router_packs_before_it_uses_an_idle_server() -> None:
     assert packed.energy_kwh < spread.energy_kwh
 
 
-def test_idle_servers_sleep_and_a_queue_wakes_them() -> None:
+def test_idle_servers_are_parked_and_a_queue_wakes_them() -> None:
     work = work_of([(60.0 + at, 0, 10, 600) for at in range(4)], pools=((Priority.LOW, 4),), duration_s=180.0)
     parked = Scripted(((10.0, Setting(routing=Routing(parked_share=0.75))),))
     spec = RowSpec(budget_w=1e9, model=SMALL, bias=0.0, together=1)
@@ -149,7 +149,7 @@ def test_idle_servers_sleep_and_a_queue_wakes_them() -> None:
     assert others == pytest.approx([62.0 + SMALL.wake_s, 64.0 + SMALL.wake_s, 64.0 + SMALL.wake_s], abs=1e-9)
 
 
-def test_a_smaller_share_of_sleepers_wakes_the_surplus() -> None:
+def test_a_smaller_parked_share_wakes_the_surplus() -> None:
     outcome = run(
         work_of([(100.0, 0, 1, 1)], pools=((Priority.LOW, 4),)),
         (10.0, Setting(routing=Routing(parked_share=1.0))),
@@ -161,7 +161,7 @@ def test_a_smaller_share_of_sleepers_wakes_the_surplus() -> None:
     assert outcome.readings_w[25] == pytest.approx(half)
 
 
-def test_prompts_wait_for_watts_and_the_row_stays_below_the_hold() -> None:
+def test_prompts_wait_for_power_and_the_row_stays_below_the_admission_limit() -> None:
     work = work_of(
         [(5.0 + at * 0.01, at % 2, 3000, 100) for at in range(12)], pools=((Priority.LOW, 6), (Priority.HIGH, 6))
     )
@@ -175,7 +175,7 @@ def test_prompts_wait_for_watts_and_the_row_stays_below_the_hold() -> None:
     assert free.requests.admission_wait_s.max() == 0.0
 
 
-def test_low_prompts_out_of_patience_are_held_as_high_ones() -> None:
+def test_low_priority_prompts_use_the_high_limit_after_their_patience() -> None:
     work = work_of([(10.0, 0, 1000, 10)], pools=LOW_ONLY)
     outcome = run(work, (2.0, Setting(low_limit_w=1.0, high_limit_w=inf)))
     assert outcome.requests.admission_wait_s[0] == pytest.approx(EXACT.patience_s, abs=2.0)
@@ -191,8 +191,8 @@ def test_admission_is_corrected_by_the_meter() -> None:
     hold_w = 5 * SMALL.prompt_w() + 5 * SMALL.idle_w
     setting = Setting(low_limit_w=hold_w, high_limit_w=hold_w)
     spec = EXACT.model_copy(update={"nominal": half, "smoothing": 0.5})
-    blind = spec.model_copy(update={"smoothing": 0.0})
-    corrected, uncorrected = (run(work, (2.0, setting), spec=each) for each in (spec, blind))
+    without_smoothing = spec.model_copy(update={"smoothing": 0.0})
+    corrected, uncorrected = (run(work, (2.0, setting), spec=each) for each in (spec, without_smoothing))
     assert uncorrected.readings_w[20:].mean() > 1.2 * hold_w
     assert corrected.readings_w[20:].mean() == pytest.approx(hold_w, rel=0.08)
 

@@ -15,7 +15,7 @@ SPEC = RowSpec(budget_w=4000.0, model=SMALL)
 
 
 @pytest.mark.parametrize("over_s", [2.0, 10.0, 40.0])
-def test_the_largest_rise_is_that_of_any_two_readings_so_far_apart(over_s: float) -> None:
+def test_the_largest_rise_is_the_maximum_over_pairs_of_readings(over_s: float) -> None:
     outcome = uncapped(SPEC, WORK, seed=2)
     readings, most = outcome.readings_w, round(over_s / 2)
     rises = [readings[j] - readings[i] for i in range(len(readings)) for j in range(i, len(readings)) if j - i <= most]
@@ -28,7 +28,7 @@ def test_time_over_the_budget_counts_windows_above_it() -> None:
     assert outcome.peak_utilization == outcome.peak_w / SPEC.budget_w > 1
 
 
-def test_requests_stand_in_the_order_of_pool_and_arrival() -> None:
+def test_requests_are_ordered_by_pool_and_arrival() -> None:
     requests = uncapped(SPEC, WORK).requests
     assert np.all(np.diff(requests.pool) >= 0)
     assert all(np.all(np.diff(requests.arrival_s[requests.pool == pool]) >= 0) for pool in (0, 1))
@@ -38,7 +38,7 @@ def test_requests_stand_in_the_order_of_pool_and_arrival() -> None:
     assert requests.first_token_s[finished] == pytest.approx(parts)
 
 
-def test_a_row_of_the_published_mix_matches_its_notes() -> None:
+def test_a_row_of_the_published_mix_matches_the_published_figures() -> None:
     """Shares of the budget as POLCA publishes them: 9 % in 2 s (arXiv 2308.12908); about 5.3 kW for a server."""
     work = generated_work(servers=40, days=0.5, seed=0)
     outcome = uncapped(RowSpec(budget_w=1.0), work)

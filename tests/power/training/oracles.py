@@ -1,4 +1,4 @@
-"""The best there is, found the slow way: a linear program for mixed clocks, every combination for whole ones."""
+"""Reference optima: a linear program for mixed clocks, and enumeration for whole clocks."""
 
 from itertools import product
 
@@ -37,7 +37,7 @@ def made_up(
 
 
 def any_graph(seed: int) -> Iteration:
-    """Random different computations with random dependencies: no symmetry of a pipeline helps."""
+    """Random different computations with random dependencies: without the symmetry of a pipeline."""
     random = np.random.default_rng(seed)
     count = int(random.integers(2, 7))
     computations = [
@@ -82,7 +82,7 @@ def least_mixed_j(iteration: Iteration, deadline_s: float) -> float | None:
 
 
 def least_whole_j(iteration: Iteration, deadline_s: float) -> float:
-    """By trying every combination of clocks."""
+    """The least energy over all combinations of clocks."""
     best = np.inf
     for choices in product(*(one.choices for one in iteration.computations)):
         best = min(best, _energy_by(iteration, choices, deadline_s))

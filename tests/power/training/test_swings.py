@@ -69,13 +69,13 @@ class TestSwings:
         assert largest_rise_w(watts, step_s=1.0, within_s=3.0) == 4
 
     @given(st.lists(st.floats(0, 100), min_size=2, max_size=12), st.integers(1, 15))
-    def test_it_is_that_of_every_pair(self, listed: list[float], steps: int) -> None:
+    def test_the_largest_rise_is_the_maximum_over_all_pairs(self, listed: list[float], steps: int) -> None:
         watts = np.array(listed)
         pairs = product(range(len(watts)), range(min(steps, len(watts)) + 1))
         best = max(watts[at] - watts[(at - back) % len(watts)] for at, back in pairs)
         assert largest_rise_w(watts, step_s=1.0, within_s=float(steps)) == pytest.approx(best)
 
-    def test_widened_by_a_slip_covers_every_slip(self) -> None:
+    def test_a_widened_swing_covers_every_slip_up_to_its_limit(self) -> None:
         swing = swing_of(job(), steps=50)
         wide = widened(swing, 0.3, step_s=job().iteration_s / 50)
         assert all(np.all(wide >= np.roll(swing, shift)) for shift in (-3, -2, -1, 0, 1, 2, 3))
@@ -85,7 +85,7 @@ class TestSwings:
 class TestStaggering:
     @given(st.integers(0, 10_000), st.integers(2, 4))
     @settings(max_examples=8)
-    def test_descents_find_the_best_of_all_combinations(self, seed: int, jobs: int) -> None:
+    def test_local_search_finds_the_best_of_all_combinations(self, seed: int, jobs: int) -> None:
         random = np.random.default_rng(seed)
         steps = 28 if jobs == 4 else 10  # with four jobs beyond the exact enumeration
         levels = random.integers(1, 5, size=jobs)[:, None]
@@ -102,7 +102,7 @@ class TestStaggering:
 
     @given(JOBS, st.integers(0, 1000))
     @settings(max_examples=12)
-    def test_no_slip_and_no_sliding_exceeds_the_peak(self, jobs: list[TrainingJob], seed: int) -> None:
+    def test_slips_and_drift_never_exceed_the_peak(self, jobs: list[TrainingJob], seed: int) -> None:
         named = [one.model_copy(update={"name": f"{one.name}{at}"}) for at, one in enumerate(jobs)]
         found = stagger(named, slip_s=0.2, most_slowdown=0.1, steps=48)
         random = np.random.default_rng(seed)
@@ -120,30 +120,30 @@ class TestStaggering:
         assert found.mean_w - 1e-6 <= found.peak_w <= found.together_w + 1e-6
         assert all(0 <= start.slowdown <= 0.1 + 1e-9 for start in found.starts)
 
-    def test_four_jobs_take_turns_at_their_troughs(self) -> None:
+    def test_four_jobs_are_staggered_by_their_troughs(self) -> None:
         jobs = [job(name, iteration_s=4.0, share=0.75) for name in "abcd"]
         found = stagger(jobs, slip_s=0.0)
         assert found.peak_w == pytest.approx(4 * (3 * 5200 + 2000))
         assert found.together_w == 4 * 4 * 5200
         assert found.rise_w <= 4 * 3200 < found.together_rise_w
 
-    def test_jobs_of_other_periods_count_at_their_peaks(self) -> None:
+    def test_jobs_with_different_periods_count_at_their_peaks(self) -> None:
         jobs = [job("a", iteration_s=4.0, share=0.4), job("b", iteration_s=5.0, share=0.45)]
         assert stagger(jobs, slip_s=0.0, most_slowdown=0.1).peak_w == 2 * 4 * 5200
         slowed = stagger(jobs, slip_s=0.0, most_slowdown=0.25)
         assert slowed.peak_w < 2 * 4 * 5200
         assert {start.name: start.slowdown for start in slowed.starts} == {"b": 0.0, "a": pytest.approx(0.25)}
 
-    def test_a_slip_longer_than_the_trough_leaves_nothing(self) -> None:
+    def test_a_slip_longer_than_the_trough_leaves_no_gain(self) -> None:
         found = stagger([job("a"), job("b")], slip_s=2.0)
         assert found.peak_w == found.together_w
 
-    def test_groups_are_as_few_as_can_be(self) -> None:
+    def test_jobs_form_the_fewest_possible_groups(self) -> None:
         jobs = [job(iteration_s=each) for each in (4.0, 4.1, 4.19, 4.3, 5.0)]
         groups = grouped_by_period(jobs, most_slowdown=0.05)
         assert [[one.iteration_s for one in group] for group in groups] == [[5.0], [4.3, 4.19, 4.1], [4.0]]
 
-    def test_a_job_waits_for_its_place(self) -> None:
+    def test_a_job_waits_for_its_offset(self) -> None:
         assert wait_s(phase_s=1.0, wanted_s=1.5, period_s=4.0) == 0.5
         assert wait_s(phase_s=1.5, wanted_s=1.0, period_s=4.0) == 3.5
 
@@ -156,7 +156,7 @@ class TestRamps:
         assert plain.rise_w == 3200
 
     @given(st.floats(200, 5000), st.floats(0, 5200), st.floats(0.3, 0.9))
-    def test_power_never_climbs_faster_but_for_the_clock_that_a_ramp_begins_at(
+    def test_power_never_rises_faster_than_the_ramp_above_its_first_clock(
         self, rise: float, floor_w: float, share: float
     ) -> None:
         one = job(share=share)
@@ -180,7 +180,7 @@ class TestRamps:
         assert [one.slowdown for one in options] == sorted(one.slowdown for one in options)
         assert [one.energy_ratio for one in options] == sorted((one.energy_ratio for one in options), reverse=True)
 
-    def test_wrong_limits_are_named(self) -> None:
+    def test_invalid_limits_are_refused(self) -> None:
         with pytest.raises(RuleError, match="rise_w_per_s: must be above 0, got 0"):
             smoothed(job(), rise_w_per_s=0)
         with pytest.raises(RuleError, match="floor_w: must be from 0 to 5200"):
@@ -204,7 +204,7 @@ class TestCaps:
         above = sum(o.servers * (o.trough_w + (o.compute_w - o.trough_w) * higher**o.clock_exponent) for o in jobs)
         assert cap.clock == 1.0 or above > share_w - 1e-6
 
-    def test_staggering_leaves_a_higher_clock(self) -> None:
+    def test_staggering_allows_a_higher_clock(self) -> None:
         jobs = [job(name, iteration_s=4.0, share=0.6) for name in "abcd"]
         share_w = 0.85 * sum(one.servers * one.compute_w for one in jobs)
         plain = clock_within(jobs, share_w=share_w)
@@ -212,7 +212,7 @@ class TestCaps:
         assert plain.clock < apart.clock
         assert plain.slowdown > apart.slowdown
 
-    def test_levels_that_can_be_set_are_kept_to(self) -> None:
+    def test_the_clock_is_one_of_the_given_levels(self) -> None:
         cap = clock_within([job()], share_w=4 * 4700.0, levels=(1.0, 0.9, 0.8))
         assert cap.clock == 0.8
 

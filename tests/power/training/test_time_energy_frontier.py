@@ -1,4 +1,4 @@
-"""The frontier is the linear program's at every time, and whole clocks come near the best of all combinations."""
+"""The frontier equals the linear program at every time, and whole clocks come close to the best combination."""
 
 from itertools import pairwise
 
@@ -26,14 +26,14 @@ SCHEDULES = pytest.mark.parametrize("schedule", [one_forward_one_backward, all_f
 
 
 class TestSchedules:
-    def test_one_forward_one_backward_as_published(self) -> None:
+    def test_one_forward_one_backward_matches_the_published_schedule(self) -> None:
         last, first = one_forward_one_backward(3, 4, 4), one_forward_one_backward(0, 4, 8)
         assert last == [each for m in range(4) for each in (Pass(FORWARD, m), Pass(BACKWARD, m))]
         assert [one.forward for one in first[:6]] == [True] * 4 + [False, True]
 
     @SCHEDULES
     @given(st.integers(1, 6), st.integers(1, 8))
-    def test_every_pass_is_there_once_and_nothing_waits_for_itself(
+    def test_every_pass_occurs_once_and_the_order_has_no_cycle(
         self, schedule: Schedule, stages: int, microbatches: int
     ) -> None:
         iteration = made_up(stages=stages, microbatches=microbatches, schedule=schedule)
@@ -45,7 +45,7 @@ class TestSchedules:
         iteration = pipeline(forward=[choices] * 4, backward=[choices] * 4, microbatches=8, blocked_w=70)
         assert at_full_clock(iteration).time_s == pytest.approx((8 + 4 - 1) * 2)
 
-    def test_wrong_pipelines_are_named(self) -> None:
+    def test_invalid_pipelines_are_refused(self) -> None:
         choices = (Choice(1.0, 1.0, 300.0),)
         with pytest.raises(RuleError, match="backward: must have as many stages as forward"):
             pipeline(forward=[choices], backward=[], microbatches=1, blocked_w=0)
@@ -61,15 +61,15 @@ class TestSchedules:
 
 
 class TestChoices:
-    def test_what_is_slower_and_dearer_is_left_out(self) -> None:
+    def test_slower_choices_with_more_energy_are_dropped(self) -> None:
         choices = [Choice(1.0, 1.0, 10.0), Choice(0.8, 1.2, 9.0), Choice(0.5, 2.0, 9.5)]
         assert [one.clock for one in worth_having(choices, blocked_w=0)] == [1.0, 0.8]
 
-    def test_what_a_mixture_beats_is_not_on_the_hull(self) -> None:
+    def test_choices_that_a_mixture_dominates_are_not_on_the_hull(self) -> None:
         choices = [Choice(1.0, 1.0, 10.0), Choice(0.8, 1.5, 9.5), Choice(0.5, 2.0, 4.0)]
         assert [one.clock for one in hull_of(choices, blocked_w=0)] == [1.0, 0.5]
 
-    def test_waiting_power_makes_slow_choices_worth_having(self) -> None:
+    def test_power_while_blocked_keeps_slow_choices_on_the_hull(self) -> None:
         choices = [Choice(1.0, 1.0, 10.0), Choice(0.5, 2.0, 10.5)]
         assert len(hull_of(choices, blocked_w=0)) == 1
         assert len(hull_of(choices, blocked_w=1)) == 2
@@ -78,7 +78,7 @@ class TestChoices:
 class TestFrontier:
     @SCHEDULES
     @pytest.mark.parametrize(("stages", "microbatches", "seed"), [(1, 2, 0), (2, 3, 1), (3, 4, 2), (4, 6, 3)])
-    def test_it_is_the_linear_program_at_every_time(
+    def test_the_frontier_equals_the_linear_program_at_every_time(
         self, schedule: Schedule, stages: int, microbatches: int, seed: int
     ) -> None:
         iteration = made_up(stages=stages, microbatches=microbatches, seed=seed, schedule=schedule)
@@ -89,13 +89,13 @@ class TestFrontier:
         assert least_mixed_j(iteration, found.fastest_s * (1 - 1e-3)) is None
 
     @given(st.integers(0, 10_000), st.floats(0.01, 0.99))
-    def test_it_is_the_linear_program_on_any_graph(self, seed: int, share: float) -> None:
+    def test_the_frontier_equals_the_linear_program_on_any_graph(self, seed: int, share: float) -> None:
         iteration = any_graph(seed)
         found = frontier(iteration)
         time_s = found.fastest_s + share * (found.slowest_s - found.fastest_s)
         assert found.at(time_s).energy_j == pytest.approx(least_mixed_j(iteration, time_s), rel=1e-6)
 
-    def test_the_same_computations_moving_on_past_a_bend_are_a_bend(self) -> None:
+    def test_identical_computations_keep_the_bends_of_their_curve(self) -> None:
         """All times lie on one line, the energies do not."""
         curve = (Choice(1.0, 1.0, 100.0), Choice(0.8, 2.0, 60.0), Choice(0.5, 3.0, 50.0))
         alike = (Computation("a", 0, curve), Computation("b", 1, curve))
@@ -103,7 +103,9 @@ class TestFrontier:
         assert [(point.time_s, point.energy_j) for point in found.points] == [(1, 200), (2, 120), (3, 100)]
 
     @given(st.integers(0, 10_000), st.integers(1, 4), st.integers(1, 4))
-    def test_it_falls_and_bends_outwards(self, seed: int, stages: int, microbatches: int) -> None:
+    def test_the_frontier_is_convex_and_falls_to_the_least_energy(
+        self, seed: int, stages: int, microbatches: int
+    ) -> None:
         found = frontier(made_up(stages=stages, microbatches=microbatches, seed=seed, uneven=1.0))
         points = found.points
         slopes = []
@@ -115,7 +117,7 @@ class TestFrontier:
         assert all(one > -1e-6 for one in slopes[len(falling) :])
         assert all(one <= other + 1e-6 * abs(one) for one, other in pairwise(slopes))
 
-    def test_its_ends_are_the_fastest_clocks_and_the_least_energy(self) -> None:
+    def test_the_frontier_starts_at_the_full_clock_time_and_ends_at_its_last_point(self) -> None:
         iteration = made_up(stages=3, microbatches=4)
         found = frontier(iteration)
         assert found.fastest_s == pytest.approx(at_full_clock(iteration).time_s)
@@ -130,7 +132,7 @@ class TestFrontier:
 class TestPlans:
     @given(st.integers(0, 10_000), st.floats(0, 1))
     @settings(max_examples=6)
-    def test_whole_clocks_come_near_the_best_of_all(self, seed: int, share: float) -> None:
+    def test_whole_clocks_come_within_3_percent_of_the_best_combination(self, seed: int, share: float) -> None:
         iteration = made_up(stages=2, microbatches=2, seed=seed, uneven=1.0)
         found = frontier(iteration)
         deadline_s = found.fastest_s + share * (found.thriftiest.time_s - found.fastest_s)
@@ -144,12 +146,12 @@ class TestPlans:
         with pytest.raises(RuleError, match="deadline_s: must be at least"):
             within(found, 0.9 * found.fastest_s)
 
-    def test_more_time_than_saves_energy_is_not_taken(self) -> None:
+    def test_a_plan_takes_no_time_that_saves_no_energy(self) -> None:
         found = frontier(made_up(stages=4, microbatches=6, clocks=(1.0, 0.8, 0.6, 0.4)))
         assert found.thriftiest.time_s < found.slowest_s
         assert within(found, 10 * found.slowest_s).time_s <= found.thriftiest.time_s * (1 + 1e-9)
 
-    def test_beside_a_straggler_it_saves_more(self) -> None:
+    def test_a_plan_beside_a_straggler_saves_more_energy(self) -> None:
         found = frontier(made_up(stages=4, microbatches=6))
         alone, beside = (beside_straggler(found, factor * found.fastest_s) for factor in (0.5, 1.2))
         assert alone.time_s <= found.fastest_s * (1 + 1e-9)
@@ -157,7 +159,7 @@ class TestPlans:
         assert beside.energy_j < alone.energy_j
 
     @pytest.mark.parametrize("share", [0.0, 0.3, 0.8, 1.0])
-    def test_under_a_mean_power_it_is_as_fast_as_whole_clocks_allow(self, share: float) -> None:
+    def test_a_plan_under_a_mean_power_limit_is_as_fast_as_whole_clocks_allow(self, share: float) -> None:
         found = frontier(made_up(stages=3, microbatches=4, clocks=(1.0, 0.9, 0.8, 0.7, 0.6)))
         low_w, high_w = (planned_at(found, time_s).mean_w for time_s in (found.slowest_s, found.fastest_s))
         limit_w = low_w + share * (high_w - low_w)
@@ -169,9 +171,9 @@ class TestPlans:
             under_mean(found, 0.9 * low_w)
 
     @given(st.integers(0, 10_000))
-    def test_the_timeline_holds_the_energy(self, seed: int) -> None:
+    def test_the_timeline_integrates_to_the_energy(self, seed: int) -> None:
         iteration = made_up(stages=3, microbatches=3, seed=seed)
         plan = within(frontier(iteration), 1.1 * at_full_clock(iteration).time_s)
-        moments, watts = timeline(iteration, plan.choices)
-        assert float((watts * (moments[1:] - moments[:-1])).sum()) == pytest.approx(plan.energy_j)
-        assert moments[-1] == pytest.approx(plan.time_s)
+        times, watts = timeline(iteration, plan.choices)
+        assert float((watts * (times[1:] - times[:-1])).sum()) == pytest.approx(plan.energy_j)
+        assert times[-1] == pytest.approx(plan.time_s)

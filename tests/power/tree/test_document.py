@@ -31,7 +31,7 @@ def read(text: str) -> PowerTree:
     return read_model(parse_document(text, name="tree.yaml"), PowerTree)
 
 
-def test_ranges_are_written_out() -> None:
+def test_name_ranges_are_expanded() -> None:
     hierarchy = read(TREE).hierarchy
     assert [one.name for one in hierarchy.classes] == ["chat/row-1", "chat/row-2"]
     assert hierarchy.classes[1].feeds == ("row-2", "ups")
@@ -40,7 +40,7 @@ def test_ranges_are_written_out() -> None:
     assert hierarchy.children["ups"] == ["row-1", "row-2"]
 
 
-def test_one_side_carries_the_limit_and_bears_more_for_seconds() -> None:
+def test_one_side_carries_the_limit_and_two_sides_the_ride_through_share() -> None:
     hierarchy = read(TREE).hierarchy
     ups, row = hierarchy.feeds["ups"], hierarchy.feeds["row-1"]
     assert (ups.may_draw_w(0), ups.may_draw_on_one_side_w(0)) == (600_000, 500_000)
@@ -48,7 +48,7 @@ def test_one_side_carries_the_limit_and_bears_more_for_seconds() -> None:
     assert hierarchy.on_one_side("row-1")
 
 
-def test_the_spread_is_that_of_the_farthest_quantile() -> None:
+def test_the_spread_comes_from_the_farthest_quantile() -> None:
     load = read(TREE).groups[0].load
     assert load is not None
     assert load.spread(0) == pytest.approx(0.1 / 1.644854, rel=1e-5)
@@ -57,7 +57,7 @@ def test_the_spread_is_that_of_the_farthest_quantile() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ("parent: ups", "parent: upz", "feeds[1].parent: no power domain 'upz' in site 'hall'; nearest: ups"),
         ("power_domain: row-[1-2]", "power_domain: row-[1-3]", "groups[0].power_domain: no power domain 'row-3'"),
@@ -80,14 +80,14 @@ def test_the_spread_is_that_of_the_farthest_quantile() -> None:
         ("name: ups, kind", "name: row-2, kind", "power domain 'row-2' is already feeds[0]"),
     ],
 )
-def test_whatever_is_wrong_is_named(old: str, new: str, said: str) -> None:
+def test_each_violation_names_its_field(old: str, new: str, message: str) -> None:
     assert old in TREE
     with pytest.raises(DocumentError) as caught:
         read(TREE.replace(old, new, 1))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_a_circle_is_named() -> None:
+def test_a_cycle_is_named() -> None:
     text = TREE.replace("kind: ups,", "kind: row, parent: row-1,")
     with pytest.raises(DocumentError, match="is a cycle: ups > row-1 > ups"):
         read(text)
@@ -121,7 +121,7 @@ def test_too_many_entries_are_reported_before_validation() -> None:
             PowerTree.model_validate({"feeds": [{"name": "ups", "kind": "ups"}], field: [{}] * (most + 1)})
 
 
-def test_feeds_do_not_stand_above_each_other_without_end() -> None:
+def test_the_depth_of_feeds_is_limited() -> None:
     chain = [
         {"name": f"f{depth}", "kind": "row", "limit_w": 9.0} | ({"parent": f"f{depth - 1}"} if depth else {})
         for depth in range(33)

@@ -16,38 +16,38 @@ from power.workload import Sources
 SMALL = RowRequest(servers=14, budget_servers=8, days=0.0625, seed=3, policy=PolicyName.POLCA)
 
 
-def answered(request: RowRequest) -> WhatIfRun:
+def what_if(request: RowRequest) -> WhatIfRun:
     ticks = count()
     return run_whatif(request, clock_s=lambda: float(next(ticks)))
 
 
 @pytest.fixture(scope="module")
 def polca() -> WhatIfRun:
-    return answered(SMALL)
+    return what_if(SMALL)
 
 
-class TestAnswer:
-    def test_the_budget_is_the_uncapped_peak_of_so_many_servers_over_their_share(self) -> None:
+class TestResponse:
+    def test_the_budget_is_the_uncapped_peak_divided_by_the_peak_share(self) -> None:
         same = SMALL.model_copy(update={"servers": 8, "policy": PolicyName.NONE})
-        found = answered(same).response
+        found = what_if(same).response
         assert found.budget_w == provisioned_w(same, Sources())
         assert found.peak_utilization == pytest.approx(0.79)
         assert found.uncapped.peak_utilization == found.peak_utilization
 
-    def test_the_budget_is_that_of_a_row_that_serves(self) -> None:
+    def test_the_budget_ignores_the_training_share(self) -> None:
         training = SMALL.model_copy(update={"training_share": 0.5})
         assert provisioned_w(training, Sources()) == provisioned_w(SMALL, Sources())
         half = SMALL.model_copy(update={"peak_share": 0.395})
         assert provisioned_w(half, Sources()) == pytest.approx(2 * provisioned_w(SMALL, Sources()))
 
-    def test_a_row_that_nothing_touches_has_no_impact(self) -> None:
-        free = answered(SMALL.model_copy(update={"policy": PolicyName.NONE, "budget_w": 1e6})).response
+    def test_a_row_without_caps_has_no_impact(self) -> None:
+        free = what_if(SMALL.model_copy(update={"policy": PolicyName.NONE, "budget_w": 1e6})).response
         for impact in (free.slo.high, free.slo.low):
             assert (impact.p50, impact.p99, impact.unfinished) == (0.0, 0.0, 0)
         assert (free.brakes, free.slo_held, free.events) == (0, True, ())
         assert free.energy_kwh == free.uncapped.energy_kwh
 
-    def test_figures_fit_together(self, polca: WhatIfRun) -> None:
+    def test_figures_are_consistent(self, polca: WhatIfRun) -> None:
         response, record = polca.response, polca.record
         assert response.peak_utilization == record.row_w.max() / record.budget_w
         assert response.seconds_over_budget == 2.0 * np.count_nonzero(record.row_w > record.budget_w)
@@ -55,41 +55,44 @@ class TestAnswer:
         assert response.brakes == len(record.brakes_s) == [event.what for event in response.events].count("brake")
         assert record.duration_s == response.duration_s == pytest.approx(5400)
         assert response.slo.high.requests + response.slo.low.requests <= response.requests
-        assert (response.run_s, response.total_s) == (1.0, 2.0)  # of the clock that was given
+        assert (response.run_s, response.total_s) == (1.0, 2.0)  # by the given clock
 
-    def test_the_profile_holds_the_row(self, polca: WhatIfRun) -> None:
+    def test_the_profile_covers_the_power_of_the_row(self, polca: WhatIfRun) -> None:
         profile, row_w = polca.response.profile, polca.record.row_w
         assert max(profile.max_w) == row_w.max()
         assert len(profile.mean_w) == len(profile.max_w) <= 480
         assert all(mean <= most for mean, most in zip(profile.mean_w, profile.max_w, strict=True))
 
     def test_a_budget_that_is_too_small_brakes_and_breaks_the_objectives(self) -> None:
-        tight = answered(SMALL.model_copy(update={"budget_w": 40_000.0})).response
+        tight = what_if(SMALL.model_copy(update={"budget_w": 40_000.0})).response
         assert tight.brakes > 0
         assert not tight.slo_held
         assert tight.energy_kwh < tight.uncapped.energy_kwh
 
     def test_assumptions_are_reported(self) -> None:
         scenario = SMALL.model_copy(update={"decode_sensitivity": 0.25, "together": 3, "policy": PolicyName.LADDER})
-        told = answered(scenario).response.assumptions
-        assert (told.token_sensitivity, told.together, told.uncapped_together, told.guarded) == (0.25, 3, 3, True)
-        assert told.command_delay_s < 40
+        assumptions = what_if(scenario).response.assumptions
+        assert (
+            assumptions.token_sensitivity,
+            assumptions.together,
+            assumptions.uncapped_together,
+            assumptions.guarded,
+        ) == (0.25, 3, 3, True)
+        assert assumptions.command_delay_s < 40
 
     @pytest.mark.parametrize(("policy", "together"), [(PolicyName.POLCA, 1), (PolicyName.LADDER, 6)])
-    def test_only_who_owns_the_router_batches_more_than_the_service_did(
-        self, policy: PolicyName, together: int
-    ) -> None:
+    def test_only_policies_with_their_own_router_batch_requests(self, policy: PolicyName, together: int) -> None:
         scenario = SMALL.model_copy(update={"policy": policy, "days": 0.02})
-        told = answered(scenario).response.assumptions
-        assert (told.together, told.uncapped_together) == (together, 1)
+        assumptions = what_if(scenario).response.assumptions
+        assert (assumptions.together, assumptions.uncapped_together) == (together, 1)
 
-    def test_more_than_memory_holds_is_refused(self) -> None:
+    def test_a_batch_above_the_memory_limit_is_refused(self) -> None:
         with pytest.raises(RuleError, match="together: must be at most 6"):
-            answered(SMALL.model_copy(update={"together": 8}))
+            what_if(SMALL.model_copy(update={"together": 8}))
 
-    def test_a_row_smaller_than_its_kinds_of_request_is_refused(self) -> None:
+    def test_a_row_with_fewer_servers_than_request_kinds_is_refused(self) -> None:
         with pytest.raises(RuleError, match="servers: must be at least 4"):
-            answered(SMALL.model_copy(update={"servers": 3}))
+            what_if(SMALL.model_copy(update={"servers": 3}))
 
 
 class TestGuard:
@@ -103,34 +106,34 @@ class TestGuard:
             (PolicyName.NONE, None, True, True),
         ],
     )
-    def test_it_runs_around_the_ladder_and_where_there_is_a_fault(
+    def test_the_guard_runs_with_the_ladder_or_a_fault_by_default(
         self, policy: PolicyName, fault: FaultName | None, *, guard: bool | None, guarded: bool
     ) -> None:
         assert RowRequest(servers=8, policy=policy, fault=fault, guard=guard).guarded is guarded
 
-    def test_a_dead_planner_is_noticed(self) -> None:
+    def test_a_stopped_planner_lets_the_budget_expire(self) -> None:
         scenario = SMALL.model_copy(update={"policy": PolicyName.LADDER, "fault": FaultName.PLANNER_KILLED})
-        found = answered(scenario)
+        found = what_if(scenario)
         assert found.record.fault_s is not None
         killed_s, end_s = found.record.fault_s
         assert end_s == found.record.duration_s
-        told = [event for event in found.response.events if "budget-expired" in event.what]
-        assert bool(told) == (end_s - killed_s > 180)  # validity of the last budget
-        assert all(event.at_s > killed_s for event in told)
+        expirations = [event for event in found.response.events if "budget-expired" in event.what]
+        assert bool(expirations) == (end_s - killed_s > 180)  # validity of the last budget
+        assert all(event.at_s > killed_s for event in expirations)
 
 
 class TestFaults:
     ROW = np.concatenate([np.full(200, 100.0), np.linspace(100, 200, 40), np.full(60, 180.0), np.full(100, 90.0)])
 
-    def test_none_was_asked_for(self) -> None:
+    def test_no_fault_is_chosen_by_default(self) -> None:
         assert chosen_fault(SMALL, uncapped_w=self.ROW) is None
 
-    def test_the_worst_minute_is_the_one_of_the_highest_mean(self) -> None:
+    def test_the_worst_minute_has_the_highest_mean(self) -> None:
         start = round(worst_minute_s(self.ROW) / 2)
         best = max(range(len(self.ROW) - 29), key=lambda first: self.ROW[first : first + 30].mean())
         assert self.ROW[start : start + 30].mean() == self.ROW[best : best + 30].mean()
 
-    def test_the_meter_goes_where_power_rises_most(self) -> None:
+    def test_the_steepest_rise_is_found(self) -> None:
         row = np.full(200, 100.0)
         row[57:] += 30.0
         assert steepest_s(row, over_s=10.0, after_s=80.0) in {2.0 * first for first in range(52, 57)}
@@ -159,7 +162,7 @@ class TestFaults:
 
 
 @pytest.mark.parametrize("readings", [1, 7, 480, 481, 1000])
-def test_an_envelope_holds_every_reading(readings: int) -> None:
+def test_an_envelope_covers_every_reading(readings: int) -> None:
     row = np.random.default_rng(readings).random(readings)
     found = envelope(row, step_s=2.0, most=480)
     assert len(found.at_s) <= 480
@@ -170,16 +173,16 @@ def test_an_envelope_holds_every_reading(readings: int) -> None:
     assert np.all((found.low_w <= found.mean_w) & (found.mean_w <= found.high_w + 1e-12))
 
 
-class TestSize:
-    def test_the_estimate_is_above_what_is_made_and_not_far(self) -> None:
-        made = answered(SMALL.model_copy(update={"policy": PolicyName.NONE, "days": 0.25, "budget_w": 1e6})).response
+class TestCostEstimate:
+    def test_the_estimate_is_close_to_the_generated_requests(self) -> None:
+        made = what_if(SMALL.model_copy(update={"policy": PolicyName.NONE, "days": 0.25, "budget_w": 1e6})).response
         most = expected_requests(SMALL.model_copy(update={"days": 0.25, "budget_w": 1e6}), Sources())
         assert 0.3 * most < made.requests < 1.1 * most
 
-    def test_servers_that_take_no_time_answer_without_end(self) -> None:
+    def test_servers_without_service_time_have_an_unbounded_estimate(self) -> None:
         quick = SMALL.server.model_copy(update={"token_s": 1e-300, "prompt_s": (0.0, 0.0, 0.0)})
         assert expected_requests(SMALL.model_copy(update={"server": quick}), Sources()) > 1e12
 
-    def test_those_that_train_answer_nothing(self) -> None:
+    def test_training_servers_have_an_estimate_of_zero(self) -> None:
         all_train = SMALL.model_copy(update={"training_share": 1.0, "budget_w": 1e6})
         assert expected_requests(all_train, Sources()) == 0.0

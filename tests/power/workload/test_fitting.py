@@ -1,4 +1,4 @@
-"""Measured rates into courses and laws."""
+"""Measured rates become load profiles and the parameters of their model."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from power.workload.load_profile import Harmonic, Quantile, Shape, builtin_shape
 RATES = "servegen_m-large_rate_600s.csv.gz"
 
 
-def test_a_course_is_smoothed_clipped_and_kept_above_its_floor() -> None:
+def test_a_profile_is_smoothed_clipped_and_kept_above_its_floor() -> None:
     rates = np.full(1000, 10.0)
     rates[500] = 1000.0  # a burst of one window: smoothed to 340 over three, above the 99.5 % quantile
     curve = course(rates, 600.0)
@@ -24,8 +24,8 @@ def test_a_course_is_smoothed_clipped_and_kept_above_its_floor() -> None:
     assert idle.levels[700] == 1
 
 
-def test_a_fit_finds_the_law_that_made_the_rates() -> None:
-    law = Shape(
+def test_a_fit_recovers_the_parameters_that_generated_the_rates() -> None:
+    model = Shape(
         name="made",
         levels=tuple(Quantile(share=share, level=0.4 + 0.6 * share) for share in (0.0, 0.25, 0.5, 0.75, 1.0)),
         harmonics=(
@@ -36,10 +36,12 @@ def test_a_fit_finds_the_law_that_made_the_rates() -> None:
         wander_s=7200.0,
         smooth_s=0.0,  # fitting smooths
     )
-    levels = law.drawn(days=140, rng=np.random.default_rng(0)).levels[:-1]
+    levels = model.drawn(days=140, rng=np.random.default_rng(0)).levels[:-1]
     found = fitted((levels - 0.4) / 0.6, 600.0, name="found")
     day, half_day, week, _ = found.harmonics
-    deviation = ((0.6**2 + 0.4**2 + 0.5**2) / 2 + 0.5**2) ** 0.5  # ranks know no scale: fits come in deviations
+    deviation = (
+        (0.6**2 + 0.4**2 + 0.5**2) / 2 + 0.5**2
+    ) ** 0.5  # ranks have no scale, so the fit is in standard deviations
     assert (deviation * day.cosine, deviation * day.sine) == pytest.approx((0.6, -0.4), abs=0.05)
     assert (half_day.cosine, half_day.sine) == pytest.approx((0.0, 0.0), abs=0.05)
     assert deviation * week.cosine == pytest.approx(0.5, abs=0.1)
@@ -49,19 +51,19 @@ def test_a_fit_finds_the_law_that_made_the_rates() -> None:
     assert middle == pytest.approx(0.7, abs=0.02)
 
 
-def test_the_shipped_shape_is_what_fitting_the_public_file_gives() -> None:
+def test_the_shipped_shape_equals_the_fit_of_the_public_file() -> None:
     text = shared_text("power", RATES)
     if text is None:
-        pytest.skip(f"{RATES} is not at hand")
+        pytest.skip(f"{RATES} is not present")
     rates, step_s = read_rates(text, name=RATES)
     found = fitted(rates, step_s, name="m-large")
     assert found.model_dump(exclude={"source", "date"}) == builtin_shape().model_dump(exclude={"source", "date"})
 
 
-def test_drawn_courses_move_as_much_as_the_measured_one() -> None:
+def test_drawn_profiles_vary_as_much_as_the_measured_one() -> None:
     text = shared_text("power", RATES)
     if text is None:
-        pytest.skip(f"{RATES} is not at hand")
+        pytest.skip(f"{RATES} is not present")
     measured = course(*read_rates(text, name=RATES))
     drawn = [builtin_shape().drawn(days=14, rng=np.random.default_rng(seed)) for seed in range(5)]
     moves = [float(np.abs(np.diff(curve.levels)).mean()) for curve in drawn]
@@ -78,7 +80,7 @@ def test_rates_are_read_by_their_header() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("a,b\n1,2\n", "unknown header"),
         ("window_start_s,rate_rps\n0,1\n", "1 windows"),
@@ -89,11 +91,11 @@ def test_rates_are_read_by_their_header() -> None:
         ("window_start_s,rate_rps\n0,1\n0,1\n", "even steps"),
     ],
 )
-def test_files_that_hold_no_rates_are_refused_by_line(text: str, said: str) -> None:
-    with pytest.raises(DocumentError, match=said):
+def test_invalid_rate_files_are_refused_with_the_line(text: str, message: str) -> None:
+    with pytest.raises(DocumentError, match=message):
         read_rates(text, name="x")
 
 
-def test_no_load_at_all_is_refused() -> None:
+def test_rates_of_zero_throughout_are_refused() -> None:
     with pytest.raises(RuleError, match="0 throughout"):
         course(np.zeros(100), 600.0)

@@ -1,4 +1,4 @@
-"""The built-in generator: sizes and rates follow the mix and the course."""
+"""The built-in generator: sizes and rates follow the mix and the load profile."""
 
 import numpy as np
 import pytest
@@ -17,13 +17,13 @@ from power.workload.request_classes import Mix, RequestClass
 FLAT = Curve(3600.0, np.ones(25))
 
 
-def test_a_fortnight_of_64_servers_is_some_800_000_requests() -> None:
+def test_a_fortnight_on_64_servers_has_about_a_million_requests() -> None:
     work = generated_work(servers=64, seed=1)
     assert work.duration_s == 14 * 86_400
     assert 900_000 < len(work.arrival_s) < 1_200_000
 
 
-def test_a_seed_gives_the_same_work_again_and_another_gives_other_work() -> None:
+def test_equal_seeds_give_equal_work_and_different_seeds_do_not() -> None:
     one, again, other = (generated_work(servers=8, days=1, seed=seed) for seed in (1, 1, 2))
     for name in ("arrival_s", "pool", "prompt_tokens", "output_tokens"):
         assert np.array_equal(getattr(one, name), getattr(again, name))
@@ -31,18 +31,18 @@ def test_a_seed_gives_the_same_work_again_and_another_gives_other_work() -> None
 
 
 @pytest.mark.parametrize("utilization", [0.4, 0.8])
-def test_at_the_peak_every_pool_is_busy_for_the_utilisation(utilization: float) -> None:
+def test_every_pool_has_the_given_utilisation_at_the_peak(utilization: float) -> None:
     work = generated_work(servers=40, days=14, seed=2, shape=FLAT, peak_utilization=utilization)
     for at, pool in enumerate(work.pools):
         assert _busy_s(work, at) / (pool.servers * work.duration_s) == pytest.approx(utilization, rel=0.02)
 
 
-def test_load_grows_with_the_servers_and_not_per_server() -> None:
+def test_the_load_is_proportional_to_the_servers() -> None:
     few, many = (generated_work(servers=servers, seed=3, shape=FLAT) for servers in (40, 60))
     assert len(many.arrival_s) / len(few.arrival_s) == pytest.approx(1.5, rel=0.01)
 
 
-def test_arrivals_follow_the_course() -> None:
+def test_arrivals_follow_the_load_profile() -> None:
     curve = Curve(3600.0, np.array([0.2, 1.0, 0.2] * 8 + [0.2]))
     work = generated_work(servers=400, days=1, seed=4, shape=curve)
     counted, edges = np.histogram(work.arrival_s, bins=96, range=(0, work.duration_s))
@@ -86,7 +86,7 @@ def test_pools_are_never_empty_and_hold_all_servers(weights: list[int], more: in
 
 
 @given(st.integers(1, 400), st.integers(0, 50))
-def test_the_mean_time_of_a_prompt_is_over_whole_numbers(low: int, width: int) -> None:
+def test_the_mean_prompt_time_is_over_whole_token_counts(low: int, width: int) -> None:
     kind = _kind("x", 1.0, prompt=(low, low + width))
     brute = float(np.mean([BLOOM_A100.prompt_time_s(tokens) for tokens in range(low, low + width + 1)]))
     assert kind.mean_service_s(BLOOM_A100) == pytest.approx(brute + BLOOM_A100.token_s * 5.5)
@@ -108,7 +108,7 @@ def test_a_load_out_of_range_is_refused(utilization: float) -> None:
         generated_work(servers=4, days=1, peak_utilization=utilization)
 
 
-def test_shares_that_do_not_make_one_are_refused() -> None:
+def test_shares_that_do_not_add_up_to_one_are_refused() -> None:
     with pytest.raises(ValidationError, match=r"add up to 1, got 0\.5"):
         Mix(kinds=(_kind("x", 0.5),))
 

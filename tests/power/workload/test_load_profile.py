@@ -1,4 +1,4 @@
-"""Courses of the load: other days by seed, the same hours at each level."""
+"""Load profiles: each seed gives different days with the same hours at each level."""
 
 import numpy as np
 import pytest
@@ -14,40 +14,40 @@ def drawn(seed: int, days: float = 14.0) -> Curve:
     return builtin_shape().drawn(days=days, rng=np.random.default_rng(seed))
 
 
-def test_seeds_give_other_days_with_the_same_hours_at_each_level() -> None:
+def test_seeds_give_different_days_with_the_same_hours_at_each_level() -> None:
     one, other = drawn(1), drawn(2)
     assert not np.array_equal(one.levels, other.levels)
     assert np.array_equal(np.sort(one.levels), np.sort(other.levels))
 
 
-def test_a_seed_gives_the_same_course_again() -> None:
+def test_equal_seeds_give_equal_profiles() -> None:
     assert np.array_equal(drawn(3).levels, drawn(3).levels)
 
 
-def test_the_course_follows_the_week_more_than_chance_would() -> None:
+def test_the_profile_repeats_by_week() -> None:
     by_day = np.mean([drawn(seed).levels[:-1].reshape(14, 144).mean(1) for seed in range(20)], axis=0)
     assert np.corrcoef(by_day[:7], by_day[7:])[0, 1] > 0.9
 
 
-def test_the_course_is_smooth() -> None:
+def test_the_profile_is_smooth() -> None:
     """Within ten minutes the measured load never moved by more than a fifth of the peak."""
     assert np.abs(np.diff(drawn(4).levels)).max() < 0.2
 
 
 @pytest.mark.parametrize("days", [0.25, 1, 2.5, 7, 13])
-def test_a_short_run_holds_the_peak_of_a_fortnight(days: float) -> None:
+def test_a_short_run_contains_the_peak_of_a_fortnight(days: float) -> None:
     curve = drawn(5, days)
     assert curve.duration_s == days * 86_400
     assert curve.levels.max() == 1
 
 
-def test_a_run_longer_than_a_measured_course_repeats_it() -> None:
+def test_a_run_longer_than_a_measured_profile_repeats_it() -> None:
     curve = Curve(21_600.0, np.array([0.5, 1.0, 0.75, 0.5, 0.5])).of_days(2)
     assert curve.levels.tolist() == [0.5, 1.0, 0.75, 0.5, 0.5, 1.0, 0.75, 0.5, 0.5]
 
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=50))
-def test_levels_are_met_at_steps_and_straight_between(levels: list[float]) -> None:
+def test_levels_are_exact_at_steps_and_linear_between_them(levels: list[float]) -> None:
     curve = Curve(10.0, np.array(levels))
     steps = 10.0 * np.arange(len(levels), dtype=np.float64)
     assert curve.at(steps) == pytest.approx(levels)
@@ -56,7 +56,7 @@ def test_levels_are_met_at_steps_and_straight_between(levels: list[float]) -> No
     assert curve.mean == pytest.approx(float(np.mean((curve.at(fine[1:]) + curve.at(fine[:-1])) / 2)))
 
 
-def test_a_shape_survives_being_written_and_read() -> None:
+def test_a_shape_round_trips_through_a_document() -> None:
     text = write_model(builtin_shape())
     assert read_model(parse_document(text, name="shape"), Shape) == builtin_shape()
 
@@ -70,7 +70,7 @@ def test_a_shape_survives_being_written_and_read() -> None:
         ([(0.0, 0.4), (0.5, 0.5), (0.5, 0.6), (1.0, 1.0)], "larger share"),
     ],
 )
-def test_levels_that_make_no_sense_are_named(points: list[tuple[float, float]], field: str) -> None:
+def test_inconsistent_levels_are_refused(points: list[tuple[float, float]], field: str) -> None:
     with pytest.raises(ValidationError, match=field):
         Shape(name="x", levels=tuple(Quantile(share=share, level=level) for share, level in points))
 

@@ -20,7 +20,7 @@ def bursty(seed: int = 0, requests: int = 600) -> Trace:
     return Trace(arrival_s - arrival_s[0], rng.integers(100, 4000, requests), rng.integers(1, 60, requests))
 
 
-def test_the_load_is_what_was_asked_for() -> None:
+def test_the_load_is_the_requested_utilization() -> None:
     work = traced_work([Recorded("code", bursty())], servers=20, days=1, seed=1, utilization=0.5, shape=FLAT)
     model = batching()
     for at, pool in enumerate(work.pools):
@@ -30,15 +30,15 @@ def test_the_load_is_what_was_asked_for() -> None:
         assert busy == pytest.approx(0.5, rel=0.02)
 
 
-def test_a_full_server_spends_the_content_on_its_requests() -> None:
-    """32 answers of the same length, written together, take as long as their contents."""
+def test_a_full_batch_takes_the_sum_of_its_contents() -> None:
+    """32 responses of equal length in one batch take as long as the sum of their contents."""
     model = batching()
     trace = Trace(np.arange(32.0), np.full(32, 1000), np.full(32, 50))
     together_s = 32 * model.prompt_time_s(1000) + 50 * model.token_time_s(32)
     assert float(content_s(trace, model).sum()) == pytest.approx(together_s)
 
 
-def test_every_trace_gets_as_many_servers_half_of_each_priority() -> None:
+def test_traces_share_the_servers_equally_with_half_in_each_priority() -> None:
     traces = [Recorded("code", bursty(1)), Recorded("conv", bursty(2))]
     work = traced_work(traces, servers=52, days=1)
     assert [pool.name for pool in work.pools] == ["code-low", "code-high", "conv-low", "conv-high"]
@@ -60,8 +60,8 @@ def test_requests_keep_their_sizes_and_their_order() -> None:
     assert sizes == [recorded[(start + at) % len(trace)] for at in range(len(sizes))]
 
 
-def test_bursts_stay_bursts() -> None:
-    """A Poisson process of this rate has hardly a second with ten requests; the trace has one every minute."""
+def test_bursts_are_preserved() -> None:
+    """A Poisson process of this rate rarely has ten requests in a second; the trace has such a second every minute."""
     work = traced_work([Recorded("code", bursty())], servers=24, days=0.25, seed=4, utilization=0.2, shape=FLAT)
     of_one_pool = work.arrival_s[work.pool == 0]
     counts = np.bincount(of_one_pool.astype(np.int64))
@@ -69,7 +69,7 @@ def test_bursts_stay_bursts() -> None:
     assert counts.var() > 5 * counts.mean()
 
 
-def test_off_the_peak_the_trace_is_played_slower() -> None:
+def test_the_trace_is_replayed_slower_off_the_peak() -> None:
     half = Curve(3600.0, np.array([1.0] * 12 + [0.5] * 12 + [0.5]))
     work = traced_work([Recorded("code", bursty())], servers=40, days=1, seed=5, shape=half)
     morning = np.count_nonzero(work.arrival_s < 11 * 3600) / 11
@@ -77,7 +77,7 @@ def test_off_the_peak_the_trace_is_played_slower() -> None:
     assert evening / morning == pytest.approx(0.5, rel=0.05)
 
 
-def test_a_seed_gives_the_same_work_again_and_another_shifts_the_copies() -> None:
+def test_equal_seeds_give_equal_work_and_other_seeds_shift_the_copies() -> None:
     one, again, other = (traced_work([Recorded("code", bursty())], servers=9, seed=seed) for seed in (1, 1, 2))
     assert np.array_equal(one.arrival_s, again.arrival_s)
     assert not np.array_equal(one.arrival_s[:50], other.arrival_s[:50])
@@ -89,7 +89,7 @@ def test_prompts_of_no_tokens_are_read_as_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"servers": 1}, "servers.*at least 2"),
         ({"utilization": 0.0}, "utilization"),
@@ -99,7 +99,7 @@ def test_prompts_of_no_tokens_are_read_as_one() -> None:
         ({"traces": [Recorded("x", Trace(np.zeros(3), np.ones(3, dtype=int), np.ones(3, dtype=int)))]}, "no rate"),
     ],
 )
-def test_what_makes_no_load_is_refused(change: dict[str, object], said: str) -> None:
+def test_invalid_arguments_are_refused(change: dict[str, object], message: str) -> None:
     given: dict[str, object] = {"traces": [Recorded("code", bursty())], "servers": 4, "days": 1.0, "utilization": 0.3}
-    with pytest.raises(RuleError, match=said):
+    with pytest.raises(RuleError, match=message):
         traced_work(**{**given, **change})  # type: ignore[arg-type]
