@@ -1,6 +1,6 @@
 """Generated jobs: a ring of nodes with heartbeats, records and socket counters, and a fault.
 
-They contain only what the kernel and the ranks would report.  Times are exact, so a test can check the detection time.
+They contain only data that the kernel and the ranks report.  Times are exact, so a test can check the detection time.
 """
 
 from collections.abc import Callable, Iterator

@@ -135,7 +135,7 @@ class TestCuts:
 
 
 def test_the_hang_timeout_grows_with_the_step_time() -> None:
-    # The same standstill in a job ten times slower: 4 steps of 2 s.
+    # The same stall in a job ten times slower: 4 steps of 2 s.
     slow = [
         observation._replace(at_s=observation.at_s * 10, values=_slower(observation.values))
         for observation in HANG.but(behind=2, end_s=8.0).observations()

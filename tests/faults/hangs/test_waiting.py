@@ -149,7 +149,7 @@ def test_a_finished_rank_proves_that_all_entered() -> None:
 
 
 def test_rows_without_a_report_do_not_hide_a_deadlock() -> None:
-    """Ranks 0 and 1 wait for each other; what an unreported row holds is no observation."""
+    """Ranks 0 and 1 wait for each other; an unreported row holds no observation."""
     groups = [[2, 0, 1], [0, 2], [1], [2, 0, 1]]
     entered, finished = [1, 2, 1, 0, 3, 1, 2, 0, 2], [1, 1, 1, 0, 2, 1, 1, 0, 1]
     reported = [False, True, True, False, True, True, True, True, True]

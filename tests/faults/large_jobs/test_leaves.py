@@ -1,4 +1,4 @@
-"""Where a job's leaves come from: a recording's run.json and a bundle."""
+"""The leaves of a job come from the run.json of a recording or from a bundle."""
 
 import json
 

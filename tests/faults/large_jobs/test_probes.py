@@ -46,8 +46,8 @@ def test_the_fastest_train_of_a_pair_is_compared_with_other_pairs(tail: bool) ->
     trains = Trains()
     for node in range(NODES):
         for took_s in (0.05, 0.002 if node != 3 else 0.003, 0.009):
-            observations = probe(node, (node + 1) % NODES, took_s, tail=tail)
-            trains.take(observations, observations.values) if isinstance(observations.values, Probe) else None
+            observation = probe(node, (node + 1) % NODES, took_s, tail=tail)
+            trains.take(observation, observation.values) if isinstance(observation.values, Probe) else None
     found = probed_slowdown(trains)
     assert found is not None
     assert found[3, 4] == pytest.approx(np.log(1.5))
@@ -59,8 +59,8 @@ def test_clock_offsets_do_not_matter_when_the_receiver_reports_the_spacing() -> 
     trains = Trains()
     for node in range(NODES):
         for _ in range(3):
-            observations = probe(node, (node + 1) % NODES, 0.002, offset_s=-5.0 * node)
-            trains.take(observations, observations.values) if isinstance(observations.values, Probe) else None
+            observation = probe(node, (node + 1) % NODES, 0.002, offset_s=-5.0 * node)
+            trains.take(observation, observation.values) if isinstance(observation.values, Probe) else None
     found = probed_slowdown(trains)
     assert found is not None
     assert np.nanmax(np.abs(list(found.values()))) < 1e-9
@@ -69,11 +69,11 @@ def test_clock_offsets_do_not_matter_when_the_receiver_reports_the_spacing() -> 
 def test_few_probes_or_broken_clocks_give_no_slowdown() -> None:
     trains = Trains()
     for took_s in (0.002, 0.002):
-        observations = probe(0, 1, took_s)
-        trains.take(observations, observations.values) if isinstance(observations.values, Probe) else None
+        observation = probe(0, 1, took_s)
+        trains.take(observation, observation.values) if isinstance(observation.values, Probe) else None
     for _ in range(5):
-        observations = probe(1, 2, 0.002, tail=False, offset_s=-1.0)
-        trains.take(observations, observations.values) if isinstance(observations.values, Probe) else None
+        observation = probe(1, 2, 0.002, tail=False, offset_s=-1.0)
+        trains.take(observation, observation.values) if isinstance(observation.values, Probe) else None
     assert probed_slowdown(trains) is None
 
 

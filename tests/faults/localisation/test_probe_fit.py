@@ -38,7 +38,7 @@ class ProbedJob:
         self, *, probed: Floats | float = 0.0, slow: Floats | float = 0.0, stalled: bool = False,
         unobserved: Sequence[int] = (),
     ) -> tuple[Diagnosis, ...]:  # fmt: skip
-        """One window; `unheard`: edges without observed traffic."""
+        """One window; `unobserved`: edges without observed traffic."""
         window = self._windows.window(slow)
         window.slowdown[list(unobserved)] = np.nan
         if stalled:

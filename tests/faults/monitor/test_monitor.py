@@ -245,7 +245,7 @@ def test_a_slow_leaf_isolates_none_of_its_nodes() -> None:
     monitors = TwoMonitors(FaultEvent(FaultKind.LEAF, 0, FROM_S, 1e9, 2.5))
     assert [each.switch for each in hardware(monitors.with_leaves)] == ["rack 0"]
     nodes = hardware(monitors.without)
-    assert len(nodes) > 1  # a single one of them would be isolated
+    assert len(nodes) > 1  # a single diagnosed node would be isolated
     assert not monitors.isolated_s
     assert not any(each.isolate for each in nodes)
 

@@ -68,9 +68,9 @@ def test_each_group_counts_separately() -> None:
     other = {"pg_id": 1, "process_group": ["5", "mesh_tp"], "collective_seq_id": 40}
     config = {"5": {"name": "5", "desc": "mesh_tp", "ranks": "[0, 2]"}}
 
-    observation = recorded(made.dump(made.entry(), made.entry(**other), pg_config=config))
+    observations = recorded(made.dump(made.entry(), made.entry(**other), pg_config=config))
 
-    assert [each.values for each in observation] == [
+    assert [each.values for each in observations] == [
         FlightProgress("0", (0, 1, 2), 1, 1, 1, None, None),
         FlightProgress("5", (0, 2), 40, 40, 40, None, None),
     ]
@@ -79,7 +79,7 @@ def test_each_group_counts_separately() -> None:
 def test_a_group_with_unknown_ranks_is_the_smallest_job_group_that_fits() -> None:
     nameless = {"": {"name": "", "desc": "", "ranks": "[]"}}
     pair = made.gloo(seq=1, retired=True, pg_id=1, process_group=["1", "undefined"])
-    observation = recorded(
+    observations = recorded(
         made.dump(made.gloo(seq=1, retired=True), pair, pg_config=nameless),
         made.dump(made.gloo(seq=1, retired=True), pair, pg_config=nameless),
         made.dump(made.gloo(seq=1, retired=True), pg_config=nameless),
@@ -88,7 +88,7 @@ def test_a_group_with_unknown_ranks_is_the_smallest_job_group_that_fits() -> Non
 
     assert {
         (each.rank, each.values.group, each.values.ranks)
-        for each in observation
+        for each in observations
         if isinstance(each.values, FlightProgress)
     } == {
         (0, "0", (0, 1, 2)),
@@ -104,7 +104,7 @@ def test_point_to_point_operations_are_reported_by_pair_and_direction() -> None:
         kind = made.entry if done else made.waiting
         return kind(profiling_name=f"nccl:{name}", p2p_seq_id=seq, is_p2p=True, collective_seq_id=0)
 
-    observation = recorded(
+    observations = recorded(
         made.dump(
             passed("send 0->1", 1, done=True),
             passed("recv 0<-2", 2, done=False),
@@ -113,7 +113,7 @@ def test_point_to_point_operations_are_reported_by_pair_and_direction() -> None:
         )
     )
 
-    assert [(each.values, each.peer) for each in observation] == [
+    assert [(each.values, each.peer) for each in observations] == [
         (FlightProgress("0 p2p -1", (), 4, 4, 4, None, None), None),
         (FlightProgress("0 0->1", (0, 1), 3, 3, 2, "send 0->1", 0.0), 1),
         (FlightProgress("0 2->0", (2, 0), 2, 2, 1, "recv 0<-2", 0.0), 2),

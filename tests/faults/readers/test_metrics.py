@@ -142,9 +142,9 @@ exposer_scrapes_total 6174
 """
     tally = ParseErrors()
 
-    observation = list(parse_xpu_timer([text.encode()], at_s=1.0, job_map=PLACES, tally=tally))
+    observations = list(parse_xpu_timer([text.encode()], at_s=1.0, job_map=PLACES, tally=tally))
 
-    assert [(each.node, each.rank, each.values) for each in observation] == [
+    assert [(each.node, each.rank, each.values) for each in observations] == [
         (1, 1, ExternalFinding("xpu_timer", "hang", 1.0)),
         (0, 0, ExternalFinding("xpu_timer", "collective-gb-per-s AllReduce/fp16/InterNode/3", 45.5)),
     ]
@@ -159,9 +159,9 @@ exposer_scrapes_total 6174
 @pytest.mark.parametrize("path", XPU, ids=lambda path: path.stem)
 def test_public_xpu_timer_fixtures_give_the_hung_ranks(path: Path) -> None:
     tally = ParseErrors()
-    observation = list(parse_xpu_timer([path.read_bytes()], at_s=1.0, job_map=JobMap(1, (0,) * 8), tally=tally))
+    observations = list(parse_xpu_timer([path.read_bytes()], at_s=1.0, job_map=JobMap(1, (0,) * 8), tally=tally))
 
-    hung = {each.rank for each in observation if each.values == ExternalFinding("xpu_timer", "hang", 1.0)}
+    hung = {each.rank for each in observations if each.values == ExternalFinding("xpu_timer", "hang", 1.0)}
     expected = {"hang_xpu_timer_metric_all": set(range(8)), "hang_xpu_timer_metric_some": {0, 2, 5}}
     assert tally.total == 0
     assert hung == expected.get(path.stem, set())

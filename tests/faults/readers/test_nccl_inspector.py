@@ -77,10 +77,10 @@ def test_a_line_with_its_own_header_is_read() -> None:
 
 
 def test_lines_after_a_marker_use_its_header() -> None:
-    observation = parsed(marker(coll=1, p2p=1), {"coll_perf": COLLECTIVE}, {"p2p_perf": SEND})
+    observations = parsed(marker(coll=1, p2p=1), {"coll_perf": COLLECTIVE}, {"p2p_perf": SEND})
 
-    assert [each.values.op for each in observation] == ["AllReduce", "Send"]
-    assert [each.peer for each in observation] == [None, 2]
+    assert [each.values.op for each in observations] == ["AllReduce", "Send"]
+    assert [each.peer for each in observations] == [None, 2]
 
 
 def test_a_line_beyond_the_count_of_its_marker_is_refused() -> None:

@@ -60,20 +60,20 @@ def recorded(data: bytes, *, tally: ParseErrors | None = None, job_map: JobMap =
 
 
 def test_a_response_gives_the_counts_of_each_rank() -> None:
-    observation = recorded(b"OK\n" + ras_response(communicator(*(rank(index, index) for index in range(4)), size=4)))
+    observations = recorded(b"OK\n" + ras_response(communicator(*(rank(index, index) for index in range(4)), size=4)))
 
-    assert [(each.node, each.rank) for each in observation] == [(0, 0), (0, 1), (1, 2), (1, 3)]
-    assert observation[0].values == OperationCounts("0x4/0x1:0x2", 4, (("AllReduce", 40), ("Broadcast", 1)), "ok")
+    assert [(each.node, each.rank) for each in observations] == [(0, 0), (0, 1), (1, 2), (1, 3)]
+    assert observations[0].values == OperationCounts("0x4/0x1:0x2", 4, (("AllReduce", 40), ("Broadcast", 1)), "ok")
 
 
 def test_ranks_of_a_smaller_communicator_are_resolved_by_the_global_one() -> None:
     all_ranks = communicator(*(rank(index, index) for index in range(4)), size=4)
     pair = communicator(rank(0, 1), rank(1, 3), size=2)
 
-    observation = recorded(ras_response(pair, all_ranks))
+    observations = recorded(ras_response(pair, all_ranks))
 
     assert [
-        each.rank for each in observation if isinstance(each.values, OperationCounts) and each.values.size == 2
+        each.rank for each in observations if isinstance(each.values, OperationCounts) and each.values.size == 2
     ] == [1, 3]
 
 

@@ -101,15 +101,15 @@ def test_a_recorded_arrival_is_observed_at_once() -> None:
 
 
 def test_a_socket_poll_precedes_its_sockets() -> None:
-    observation = [each for each in read(made.folder()).observations if isinstance(each.values, SocketPoll | Socket)]
+    observations = [each for each in read(made.folder()).observations if isinstance(each.values, SocketPoll | Socket)]
 
-    for at, each in enumerate(observation):
+    for at, each in enumerate(observations):
         if isinstance(each.values, SocketPoll):
-            at_once = [other for other in observation if other.at_s == each.at_s and other.node == each.node]
+            at_once = [other for other in observations if other.at_s == each.at_s and other.node == each.node]
             assert at_once[0] is each
             assert len(at_once) == 1 + each.values.peers
         else:
-            assert any(isinstance(other.values, SocketPoll) and other.node == each.node for other in observation[:at])
+            assert any(isinstance(other.values, SocketPoll) and other.node == each.node for other in observations[:at])
 
 
 def test_a_socket_poll_without_peers_is_observed() -> None:

@@ -32,7 +32,7 @@ def test_faults_follow_the_public_mix() -> None:
     assert total > 1200
     for kind, share in PUBLIC.items():
         assert count[kind] / total == pytest.approx(share / weight, abs=4 * (share / weight / total) ** 0.5)
-    assert sum(one.what not in FAULTS for one in found) > 9.5 * total  # ten look-alikes for each
+    assert sum(one.what not in FAULTS for one in found) > 9.5 * total  # ten benign events for each
     assert found[0].from_s <= 1.0
 
 

@@ -284,7 +284,7 @@ def alone(*late: float, share: float = 1e-3, noise: float = 0.02, window_s: floa
 
 @given(begun=st.floats(0.01, 1.0), ended=st.floats(0.01, 1.0), factor=st.floats(1.02, 8.0), noise=st.floats(1e-4, 0.1))
 def test_a_hiccup_over_three_windows_is_no_fault(begun: float, ended: float, factor: float, noise: float) -> None:
-    hiccup_windows = StragglerSettings().hiccup_s / 5.0 - 1.0  # beside the one in the middle
+    hiccup_windows = StragglerSettings().hiccup_s / 5.0 - 1.0  # besides the middle window
     scale = min(1.0, hiccup_windows / (begun + ended))
     late = [float(np.log1p(share * (factor - 1.0))) for share in (scale * begun, 1.0, scale * ended)]
     assert not alone(*late, share=1e-6, noise=noise)
@@ -321,10 +321,10 @@ def test_a_node_that_falls_silent_after_three_pauses_is_not_slow(fourth: float |
     """Three differing windows may be pauses.  A fourth large window is significant, and silence is not."""
     window_s, node = 5.0, 77
     days, detector = Days(4), Stragglers(ROLES)
-    state, reports = detector.start(), False
+    state, reported = detector.start(), False
     for share in [*[0.0] * HOUR, 0.08, 0.2, 0.5, *[fourth] * 4]:
         gaps = days.gaps(of(node, share or 0.0))
         gaps[node] = np.nan if share is None else gaps[node]
         state, diagnoses = detector.step(state, gaps, (state.now_s or 0.0) + window_s, window_s=window_s)
-        reports = reports or any(one.node == node for one in diagnoses)
-    assert reports == (fourth == 0.25)
+        reported = reported or any(one.node == node for one in diagnoses)
+    assert reported == (fourth == 0.25)
