@@ -1,1 +1,1 @@
-"""Tests of the service and what belongs to it."""
+"""Tests of the command line, the client, the HTTP service and its store."""

@@ -1,4 +1,4 @@
-"""`fleetwright controller start|stop|upgrade|list` where there is no Ray, no cluster, or a wrong option."""
+"""`fleetwright controller start|stop|upgrade|list` without Ray, without a cluster, and with invalid options."""
 
 import sys
 from pathlib import Path

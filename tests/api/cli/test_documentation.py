@@ -1,7 +1,7 @@
 """The pages under docs/: every example prints what the page shows, and every command exists with its options.
 
 A block of `console` that begins with `$ ` runs as it is; its other lines are the output.  Blocks of a page run in
-order in one directory.  A block of YAML that begins with a comment with the name of a file is that file.
+order in one directory.  A block of YAML that begins with a file name in a comment is written to that file.
 """
 
 import os
@@ -37,7 +37,7 @@ def executed(page: Path) -> list[str]:
 
 
 def commands(page: Path) -> Iterator[list[str]]:
-    """Every call of the program in the page, as words."""
+    """The arguments of every call of the program on the page."""
     for text in (*blocks(page, "sh"), *blocks(page, "console")):
         for line in text.replace("\\\n", " ").splitlines():
             for part in re.split(r"[|>&;()]|<\(", line.removeprefix("$ ")):

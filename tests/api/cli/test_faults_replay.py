@@ -31,7 +31,7 @@ def run_replay(*arguments: object) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
 
 
-def answer(*arguments: object) -> Any:
+def replay_json(*arguments: object) -> Any:
     done = run_replay(*arguments, "--format", "json")
     assert done.exit_code == 0
     return json.loads(done.stdout)
@@ -83,7 +83,7 @@ def _line(observation: Observation) -> tuple[str, str]:
 
 
 def test_json_is_a_list_of_diagnoses_with_the_keys_of_the_contract(folder: Path) -> None:
-    (diagnosis,) = answer(folder)
+    (diagnosis,) = replay_json(folder)
     assert tuple(diagnosis) == KEYS
     assert diagnosis["class"] == "comm-hang"
     assert (diagnosis["scope"], diagnosis["node"], diagnosis["peer"], diagnosis["direction"]) == (
@@ -97,7 +97,7 @@ def test_json_is_a_list_of_diagnoses_with_the_keys_of_the_contract(folder: Path)
 
 
 def test_a_healthy_job_gives_an_empty_list(tmp_path: Path) -> None:
-    assert answer(written(Story(goes_on=True, end_s=6.0), tmp_path / "healthy")) == []
+    assert replay_json(written(Story(goes_on=True, end_s=6.0), tmp_path / "healthy")) == []
 
 
 def test_a_folder_without_observations_gives_an_empty_list_and_a_note(cli: Cli, tmp_path: Path) -> None:
@@ -121,20 +121,20 @@ def test_the_text_output_is_a_table(folder: Path) -> None:
 
 def test_a_bundle_replays_to_the_same_diagnoses(folder: Path, tmp_path: Path) -> None:
     bundle = tmp_path / "hang.bundle"
-    from_folder = answer(folder, "--bundle-out", bundle)
-    assert answer(bundle) == from_folder
+    from_folder = replay_json(folder, "--bundle-out", bundle)
+    assert replay_json(bundle) == from_folder
 
 
 def test_a_bundle_of_a_bundle_is_the_same_file(folder: Path, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
-    answer(folder, "--bundle-out", first)
-    answer(first, "--bundle-out", second)
+    replay_json(folder, "--bundle-out", first)
+    replay_json(first, "--bundle-out", second)
     assert first.read_bytes() == second.read_bytes()
 
 
 def test_a_changed_bundle_is_refused(folder: Path, tmp_path: Path) -> None:
     bundle = tmp_path / "hang.bundle"
-    answer(folder, "--bundle-out", bundle)
+    replay_json(folder, "--bundle-out", bundle)
     bundle.write_text(bundle.read_text().replace('"comm-hang"', '"crash"'))
     with pytest.raises(CommandError, match="sum"):
         run_replay(bundle)

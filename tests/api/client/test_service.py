@@ -55,7 +55,7 @@ TOKEN_REQUEST = TokenRequest(name="ci", scopes=frozenset({Scope.READ}))
 APPROVAL = ApprovalRequest(plan_id="p", digest="0" * 64)
 CLAIM = LeaseClaim(holder="a", lease_s=15.0)
 
-# One call of each operation, so that its method, path and expected answers can be compared.
+# One call of each operation, so that its method, path and expected statuses can be compared.
 EXAMPLES: dict[str, list[Call[Any]]] = {
     "check_live": [op.check_live()],
     "check_ready": [op.check_ready()],

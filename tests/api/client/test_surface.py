@@ -14,7 +14,7 @@ def is_module(value: object) -> bool:
 
 
 def is_operation(function: FunctionType | MethodType, module: ModuleType) -> bool:
-    """Whether a function of a module is an operation: defined there, or one of a kind of stored result."""
+    """Whether a function of a module is an operation: defined there, or a method of `ResultOperations`."""
     return function.__module__ == module.__name__ or isinstance(getattr(function, "__self__", None), ResultOperations)
 
 

@@ -59,7 +59,7 @@ def test_one_process_serves_and_records(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "api.cli", "agent", "n1", "--device", "simulated", "--port", str(port)]
     argv += ["--record", str(written(tmp_path, hz=20.0))]
 
-    def answers() -> bool:
+    def is_serving() -> bool:
         try:
             return bool(httpx.get(url, trust_env=False, timeout=10.0).json()["gpus"])
         except httpx.TransportError:
@@ -69,7 +69,7 @@ def test_one_process_serves_and_records(tmp_path: Path) -> None:
         return sum(len(path.read_text().splitlines()) for path in (tmp_path / "recording").rglob("*node0.jsonl"))
 
     with Process.start(argv, name="agent", log_dir=tmp_path, cwd=ROOT) as agent:
-        agent.wait_ready(answers)
+        agent.wait_ready(is_serving)
         wait_for(lines, lambda count: count > 0, what="records in the folder")
         assert agent.stop(grace_s=PATIENCE_S) in (0, -signal.SIGTERM)
     assert "recorded" in agent.log_path.read_text()

@@ -77,7 +77,7 @@ def report(url: str) -> Any:
     return httpx.get(f"{url}/v1/gpus", trust_env=False, timeout=10.0).json()
 
 
-def answers(url: str) -> bool:
+def is_serving(url: str) -> bool:
     try:
         return bool(report(url)["gpus"][0]["age_s"] is not None)
     except httpx.TransportError:
@@ -91,7 +91,7 @@ def test_without_act_the_agent_observes_real_gpus_and_sets_no_caps(tmp_path: Pat
     argv = [sys.executable, "-m", "api.cli", "agent", "n1", "--device", "nvml", "--port", str(port)]
     environment = {"PATH": os.environ["PATH"], **driver.environment()}
     with Process.start(argv, name="agent", log_dir=tmp_path, env=environment, cwd=ROOT) as agent:
-        agent.wait_ready(lambda: answers(url))
+        agent.wait_ready(lambda: is_serving(url))
         status = report(url)
         assert (status["act"], status["driver"], status["clock_is_read_back"]) == ("observe", "nvml", False)
         gpu = status["gpus"][0]

@@ -21,7 +21,6 @@ groups:
     priority: low
     load: {p50: 0.5, p99: 0.8}
 """
-QUESTION = "{servers: 8, budget_servers: 8, days: 0.02, policy: threshold-all, seed: 5}"
 
 
 @pytest.fixture
