@@ -1,1 +1,1 @@
-"""Tests of the vocabulary."""
+"""Tests of the shared data model: documents, catalogues, topologies, sizes and traces."""

@@ -1,4 +1,4 @@
-"""Reading documents: values by YAML 1.2, and errors that name line, field and what is allowed."""
+"""Reading documents: values by YAML 1.2, and errors with line, field and allowed values."""
 
 import json
 import time

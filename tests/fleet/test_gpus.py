@@ -115,7 +115,7 @@ class TestShipped:
             ("H100-SXM", "fp8", 3958),
             ("H100-NVL", "tf32", 835),
             ("H200", "int8", 3958),
-            ("B200", "fp4", 144_000 / 8),  # HGX prints the board
+            ("B200", "fp4", 144_000 / 8),  # the HGX data sheet states eight GPUs
             ("B200", "bf16", 36_000 / 8),
             ("B300", "fp8", 72_000 / 8),
             ("GB200", "fp4", 20_000),

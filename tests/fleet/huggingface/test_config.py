@@ -231,7 +231,9 @@ class TestWindows:
             ),
         ],
     )
-    def test_windows_by_family(self, config: dict[str, Any], expected: dict[int | None, int]) -> None:
+    def test_layers_have_the_windows_of_their_family(
+        self, config: dict[str, Any], expected: dict[int | None, int]
+    ) -> None:
         assert windows(read({**LLAMA, **config})) == expected
 
     def test_layer_types_override_the_familys_window_pattern(self) -> None:
