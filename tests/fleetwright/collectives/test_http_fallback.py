@@ -65,7 +65,7 @@ def post_records_of_other_ranks(monitor: Served, *, zero_s: float) -> None:
 
 
 def isolations(monitor: Served) -> dict[int, dict[str, Any]]:
-    """By node: the diagnoses that justify an isolation."""
+    """The diagnoses that justify an isolation, by node."""
     return {diagnosis["node"]: diagnosis for diagnosis in monitor.diagnoses() if diagnosis["isolate"]}
 
 

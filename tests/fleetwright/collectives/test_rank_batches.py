@@ -1,4 +1,4 @@
-"""A rank's batches are read by the monitor's codec, and equal what the recorder's inbox makes of the same lines."""
+"""The monitor's codec decodes a rank's batch to the records that the recorder's inbox reads from the same lines."""
 
 import json
 from typing import Any

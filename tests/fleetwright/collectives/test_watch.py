@@ -110,7 +110,7 @@ def test_a_collective_that_fails_to_start_raises_and_is_not_counted(dist: Any, t
         dist.ProcessGroup().allreduce([])
     watched.close()
     beat = lines(tmp_path, "hb")[-1]
-    assert (beat["enq"], beat["done"], beat["phase"]) == (0, 0, "done")  # it never began
+    assert (beat["enq"], beat["done"], beat["phase"]) == (0, 0, "done")  # the collective did not start
 
 
 def test_a_collective_that_raises_is_reported_at_once_and_not_counted_as_done(dist: Any, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_fingerprints_are_distinct_positive_and_independent_of_memory_order() ->
 
 @st.composite
 def pairs(draw: st.DrawFn) -> tuple[Ints, Ints, int]:
-    """Two maps of one shape; copies of an expert on one GPU allowed, as in engines' own maps."""
+    """Two maps of one shape, possibly with several copies of an expert on one GPU, as in engines' own maps."""
     gpus, per_gpu, layers = draw(st.integers(1, 4)), draw(st.integers(1, 5)), draw(st.integers(1, 3))
     numbers = st.lists(st.integers(0, 6), min_size=layers * gpus * per_gpu, max_size=layers * gpus * per_gpu)
     shape = (layers, gpus * per_gpu)

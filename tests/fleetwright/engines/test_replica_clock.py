@@ -279,7 +279,7 @@ def test_a_config_without_a_valid_clock_requests_the_full_clock(config: Any) -> 
 
 def test_a_worker_without_gpus_sends_no_cap_request() -> None:
     node = simulated()
-    node.apply(node.worker(), 0.6)  # no GPU named must not become all of them
+    node.apply(node.worker(), 0.6)  # an empty list of GPUs must not mean all GPUs
     assert set(node.requests) == {"GET"}
     assert node.locks == [None, None]
 

@@ -100,7 +100,7 @@ class TestOneWorker:
         path = tmp_path / "placement.json"
         put(path, SECOND)
         policy = placed_policy(OwnPolicy, PlacementFile(path), agree=alone)
-        assert balanced(policy) == [[0, 2, 2, 1], [0, 2, 1, 0]]  # the second: 0 stays on the first GPU, 2 comes
+        assert balanced(policy) == [[0, 2, 2, 1], [0, 2, 1, 0]]  # SECOND, with expert 0 in its old slot
         assert balanced(policy, None) == SECOND.tolist()
         loaded = np.array(balanced(policy))
         assert balanced(policy, loaded) == loaded.tolist()
@@ -152,11 +152,11 @@ class TestOneWorker:
 
 
 class TestSeveralWorkers:
-    """Workers with a file each, as on nodes that a new file reaches at different times."""
+    """Workers with one file each, as on nodes where a new file arrives at different times."""
 
     @staticmethod
     def together(paths: list[Path], current: Any = START) -> list[Any]:
-        """What each worker returns, all calling in the same step."""
+        """The results of all workers, which call in the same step."""
         barrier = threading.Barrier(len(paths))
         offered = [0] * len(paths)
 

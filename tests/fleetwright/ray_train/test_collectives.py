@@ -1,4 +1,4 @@
-"""Recording of a Ray Train worker without Ray: wait_in, errors and step counts.
+"""Recording of a Ray Train worker without Ray: waits, errors and step counts.
 
 tests/cluster/test_ray_train.py runs a real worker.
 """

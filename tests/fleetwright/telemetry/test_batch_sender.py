@@ -1,4 +1,4 @@
-"""Posts to real servers that close connections, send bodies, or send no HTTP."""
+"""Posts to real servers that close connections, send bodies, or send invalid HTTP."""
 
 import socket
 from collections.abc import Iterator
