@@ -36,7 +36,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def unknown(project: Path) -> list[tuple[str, int, str]]:
-    """The mentions that nothing registers."""
+    """The mentioned metrics that no process registers."""
     known = registered_metrics(project)
     return [(path.name, line, name) for path, line, name in used_metrics(project) if base_name(name) not in known]
 

@@ -1,4 +1,4 @@
-"""The repository checks report what they are meant to report."""
+"""The violations that the repository checks report."""
 
 from pathlib import Path
 
