@@ -43,38 +43,61 @@ def test_the_packages_keep_their_contracts(packages: Path) -> None:
     assert outcome.returncode == 0, outcome.stdout
 
 
+FORBIDDEN = [
+    *((package, f"import {library}", PURE) for package in ("fleet", "planner", "placement", "power", "faults")
+      for library in ("ray", "kubernetes", "sqlalchemy", "httpx")),
+    ("planner", "import socket", PURE),
+    ("power", "import asyncio", PURE),
+    ("fleet", "import planner", LAYERS),
+    ("placement", "from planner import plan", LAYERS),
+    ("power", "import faults", LAYERS),
+    ("faults", "import deploy", LAYERS),
+    ("planner", "import api.schemas", LAYERS),
+    ("api/schemas", "import api.client", LAYERS),
+    ("deploy", "import api.cli", LAYERS),
+    ("deploy", "import api.store", "deploy uses the API by HTTP only"),
+    ("api/server", "import api.client", "The service does not call itself"),
+    ("api/server", "import sqlalchemy", "Only the store knows the database"),
+    ("api/server", "from api.store.tables import ResultRow", "The store is entered by its public face"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def report(packages: Path) -> dict[str, str]:
+    """The report on all forbidden imports at once, each in a module of its own: contract -> its violations."""
+    planted = [packages / module / f"planted_{index}.py" for index, (module, _, _) in enumerate(FORBIDDEN)]
+    for path, (_, line, _) in zip(planted, FORBIDDEN, strict=True):
+        path.write_text(f"{line}\n")
+    try:
+        outcome = lint(packages)
+    finally:
+        for path in planted:
+            path.unlink()
+    assert outcome.returncode != 0
+    _, _, details = outcome.stdout.partition("Broken contracts")
+    sections = re.split(r"\n([^\n]+)\n-{3,}\n", details)
+    return dict(zip(sections[1::2], sections[2::2], strict=True))
+
+
+@pytest.mark.parametrize("index", range(len(FORBIDDEN)), ids=[f"{module}: {line}" for module, line, _ in FORBIDDEN])
+def test_a_forbidden_import_is_found(report: dict[str, str], index: int) -> None:
+    _, line, contract = FORBIDDEN[index]
+    (violations,) = (text for name, text in report.items() if contract in name)
+    assert re.search(rf"planted_{index}\b", violations), line
+
+
 @pytest.mark.parametrize(
-    ("module", "line", "contract"),
-    [
-        *((package, f"import {library}", PURE) for package in ("fleet", "planner", "placement", "power", "faults")
-          for library in ("ray", "kubernetes", "sqlalchemy", "httpx")),
-        ("planner", "import socket", PURE),
-        ("power", "import asyncio", PURE),
-        ("deploy/common", "import deploy.controller", CIRCLES),
-        ("faults/hangs", "import faults.monitor", CIRCLES),
-        ("fleet", "import planner", LAYERS),
-        ("placement", "from planner import plan", LAYERS),
-        ("power", "import faults", LAYERS),
-        ("faults", "import deploy", LAYERS),
-        ("planner", "import api.schemas", LAYERS),
-        ("api/schemas", "import api.client", LAYERS),
-        ("deploy", "import api.cli", LAYERS),
-        ("deploy", "import api.store", "deploy uses the API by HTTP only"),
-        ("api/server", "import api.client", "The service does not call itself"),
-        ("api/server", "import sqlalchemy", "Only the store knows the database"),
-        ("api/server", "from api.store.tables import ResultRow", "The store is entered by its public face"),
-    ],
-)  # fmt: skip
-def test_a_forbidden_import_is_found(packages: Path, module: str, line: str, contract: str) -> None:
-    planted = packages / module / "planted_by_a_test.py"
+    ("module", "line"),
+    [("deploy/common", "import deploy.controller"), ("faults/hangs", "import faults.monitor")],
+)
+def test_a_cycle_of_two_packages_is_found(packages: Path, module: str, line: str) -> None:
+    planted = packages / module / "planted.py"
     planted.write_text(f"{line}\n")
     try:
         outcome = lint(packages)
     finally:
         planted.unlink()
-    assert outcome.returncode != 0
-    broken = [row for row in outcome.stdout.splitlines() if " BROKEN" in row]
-    assert any(contract in row for row in broken), outcome.stdout
+    assert [row for row in outcome.stdout.splitlines() if " BROKEN" in row and CIRCLES in row], outcome.stdout
 
 
 def test_a_circle_of_two_modules_of_one_folder_is_found(packages: Path) -> None:
