@@ -16,6 +16,9 @@ BIN  := $(VENV)/bin
 PIP  := $(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 10 --timeout 60 --require-hashes --only-binary :all:
 SELF := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 
+# The tests start hundreds of processes; without bytecode each would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
+
 APART := --ignore tests/cluster --ignore tests/lab
 
 define say
