@@ -27,6 +27,7 @@ PERSISTENCE = 60  # searches with a result that does not serve, before only the 
 SMOOTHING = 0.5  # the share of the best prices in the next ones
 CONVERGED = 3e-7  # relative: the relaxed master's value equals the bound
 CLOSE_IN_PRECISIONS = 5.0  # the same if a gap is allowed
+MIN_PRECISION = 1e-9  # of pricing, relative
 HOLDS = 1e-7  # of a coupling row; a smaller violation is rounding
 
 
@@ -96,6 +97,16 @@ class ColumnGeneration:
             self.master.set_penalty(self._penalty)
         return node, None
 
+    def proven(self, node: Node, mixture: Mixture, *, seconds_left: Callable[[], float]) -> tuple[Node, bool]:
+        """The node with the bound of exact pricing at the mixture's prices, and whether that found new counts.
+
+        A gain that is small for a block can be large for the whole: where stock is short, the prices of a block's
+        counts exceed what the mix costs.
+        """
+        known = len(self.master.columns)
+        node = self._priced(node, mixture.prices, seconds_left, precision=MIN_PRECISION)
+        return node, len(self.master.columns) > known
+
     def _has_columns(self, node: Node) -> bool:
         """Whether the master knows counts inside the node's bounds for every block."""
         inside = {
@@ -103,7 +114,9 @@ class ColumnGeneration:
         }
         return len(inside) == len(self.blocks)
 
-    def _priced(self, node: Node, prices: Floats, seconds_left: Callable[[], float]) -> Node:
+    def _priced(
+        self, node: Node, prices: Floats, seconds_left: Callable[[], float], *, precision: float | None = None
+    ) -> Node:
         """Price every block and keep the better bound; if time runs out, the known bound."""
         self.rounds += 1
         prices = self._without_free_units(prices)
@@ -116,7 +129,8 @@ class ColumnGeneration:
             if seconds_left() <= 0:
                 return node
             least, most = self.bounds(node, position)
-            bound += pricer.cheapest(cost[pricer.block.options], least=least, most=most).bound
+            own = cost[pricer.block.options]
+            bound += pricer.cheapest(own, least=least, most=most, precision=precision).bound
             for counts in pricer.take_new():
                 self.master.add(position, counts)
         return replace(node, bound=bound, prices=prices) if bound > node.bound else node
@@ -171,11 +185,19 @@ class Pricer:
             self._lasting.append(row)
 
     def cheapest(
-        self, cost: Floats, *, least: Floats, most: Floats, below: float = inf, max_nodes: int = MAX_NODES
+        self,
+        cost: Floats,
+        *,
+        least: Floats,
+        most: Floats,
+        below: float = inf,
+        max_nodes: int = MAX_NODES,
+        precision: float | None = None,
     ) -> Cover:
-        """The cheapest counts between `least` and `most`, if they cost less than that and than all known ones."""
+        """The cheapest counts between `least` and `most`, if they cost less than `below` and than all known ones."""
+        precision = self.precision if precision is None else precision
         best = min((float(cost @ counts) for counts in self.within(least, most)), default=inf)
-        cutoff = min(below, best - self.precision * abs(best) if best < inf else inf)
+        cutoff = min(below, best - precision * abs(best) if best < inf else inf)
         own = self.block.cover(cost)  # at these prices its bound is that of the linear relaxation
         cover = Cover(None, 0.0)
         for _ in range(PERSISTENCE):

@@ -124,6 +124,9 @@ class Search:
                 left_aside = min(left_aside, node.bound)
                 continue
             children = self._children(node, mixture)
+            if not children and node.bound < self.cutoff():
+                node, is_new = self.generation.proven(node, mixture, seconds_left=self.seconds_left)
+                children = [node] if is_new else []
             if not children:
                 left_aside = min(left_aside, node.bound)
             for child in children:

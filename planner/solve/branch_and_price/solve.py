@@ -9,12 +9,11 @@ import numpy as np
 from fleet.solvers import Limits, SolverError, SolveStatus
 from planner.problem import MixProblem
 from planner.solve.branch_and_price.blocks import Block, Floats, blocks_of, coupling_of
-from planner.solve.branch_and_price.column_generation import ColumnGeneration
+from planner.solve.branch_and_price.column_generation import MIN_PRECISION, ColumnGeneration
 from planner.solve.branch_and_price.search import Incumbent, Progress, Search, cheapest_units
 from planner.solve.fixed_counts import route
 from planner.solve.solution import MixSolution, Shares
 
-MIN_PRECISION = 1e-9
 PRECISION_PER_GAP = 0.05  # of the allowed gap, which pricing may leave unproven
 ROUTING_S_PER_BLOCK = 0.03  # reserved of the time limit, at most a fifth of it
 
