@@ -118,7 +118,7 @@ def _recording(peers: Peers, *, monitor_url: str | None, folder: Path | None) ->
 
 def _polls(peers: Peers) -> list[float]:
     """CPU of single polls, kernel included.  The cold caches of a recorder's pace are part of it."""
-    source = SocketSource(node=0, peers=peers, most_held=HELD)
+    source = SocketSource(node=0, peers=peers, max_held=HELD)
     spent: list[float] = []
     seen = 0
     try:

@@ -50,9 +50,9 @@ def run() -> list[Row]:
     rows = []
     for slowdown, skew_s in CONDITIONS:
         rng = np.random.default_rng(SEED)
-        said = {f: [told(f, slowdown, rng, skew_s=skew_s) for _ in range(CASES)] for f in FAULTS}
-        first = {f: sum(word.first == f for word in words) for f, words in said.items()}
-        last = sum(word.last == f for f, words in said.items() for word in words)
+        found = {f: [diagnosed(f, slowdown, rng, skew_s=skew_s) for _ in range(CASES)] for f in FAULTS}
+        first = {f: sum(pair.first == f for pair in pairs) for f, pairs in found.items()}
+        last = sum(pair.last == f for f, pairs in found.items() for pair in pairs)
         low, high = wilson(sum(first.values()), CASES * len(FAULTS)) or (0.0, 1.0)
         rows.append(
             {
@@ -69,20 +69,24 @@ def run() -> list[Row]:
     return rows
 
 
-class Words(NamedTuple):
+class Directions(NamedTuple):
     """Return the first and the last diagnosis: the fault if node, link and direction are right, else another label."""
 
     first: str
     last: str
 
 
-def told(fault: str, slowdown: float, rng: np.random.Generator, *, skew_s: float) -> Words:
+def diagnosed(fault: str, slowdown: float, rng: np.random.Generator, *, skew_s: float) -> Directions:
     node = int(rng.integers(NODES))
     diagnoses = _diagnoses(_told(fault, slowdown, node, rng, skew_s=skew_s))
-    return Words(_word(diagnoses[0], node), _word(diagnoses[-1], node)) if diagnoses else Words("nothing", "nothing")
+    return (
+        Directions(_direction_of(diagnoses[0], node), _direction_of(diagnoses[-1], node))
+        if diagnoses
+        else Directions("nothing", "nothing")
+    )
 
 
-def _word(diagnosis: Diagnosis, node: int) -> str:
+def _direction_of(diagnosis: Diagnosis, node: int) -> str:
     if diagnosis.scope is Scope.LINK:
         return "link" if (diagnosis.node, diagnosis.peer) == (node, (node - 1) % NODES) else "another link"
     if diagnosis.node != node:

@@ -77,21 +77,21 @@ def _row(name: str, truth: Mapping[str, Any], *, clocks: random.Random | None = 
     began = time.process_time()
     diagnoses = replay(recording.job, observations)
     spent_s = time.process_time() - began
-    said = [diagnosis for diagnosis in diagnoses if diagnosis.scope is not Scope.WORKLOAD]
+    reported = [diagnosis for diagnosis in diagnoses if diagnosis.scope is not Scope.WORKLOAD]
     expected = _expected(name, truth)
-    hits = [(fault, hit) for fault in expected if (hit := _hit(said, fault.place)) is not None]
-    told = {(fault.place[1], fault.place[2]) for fault in expected}
+    hits = [(fault, hit) for fault in expected if (hit := _hit(reported, fault.place)) is not None]
+    faulty = {(fault.place[1], fault.place[2]) for fault in expected}
     return {
         "recording": name,
         "load": round(truth["loadavg"][0], 1) if truth else None,
-        "expected": "; ".join(_words(fault.place) for fault in expected) or "nothing",
-        "said": "; ".join(_words(_place(diagnosis)) for diagnosis in said) or "nothing",
+        "expected": "; ".join(_text_of(fault.place) for fault in expected) or "nothing",
+        "reported": "; ".join(_text_of(_place(diagnosis)) for diagnosis in reported) or "nothing",
         "faults": len(expected),
         "right": len(hits),
         "directions": sum(fault.way is not None for fault in expected),
         "directions right": sum(fault.way is not None and hit.direction is fault.way for fault, hit in hits),
-        "wrong": len(said) - len(hits),
-        "wrong isolations": sum(diagnosis.isolate and (diagnosis.node, None) not in told for diagnosis in said),
+        "wrong": len(reported) - len(hits),
+        "wrong isolations": sum(diagnosis.isolate and (diagnosis.node, None) not in faulty for diagnosis in reported),
         "time to detect s": max(
             (hit.detected_s - fault.at_s for fault, hit in hits if fault.at_s is not None), default=None
         ),
@@ -127,11 +127,11 @@ def _place(diagnosis: Diagnosis) -> Place:
     return (diagnosis.fault.value, diagnosis.node, diagnosis.peer)
 
 
-def _hit(said: Sequence[Diagnosis], what: Place) -> Diagnosis | None:
-    return next((diagnosis for diagnosis in said if _place(diagnosis) == what), None)
+def _hit(reported: Sequence[Diagnosis], what: Place) -> Diagnosis | None:
+    return next((diagnosis for diagnosis in reported if _place(diagnosis) == what), None)
 
 
-def _words(what: Place) -> str:
+def _text_of(what: Place) -> str:
     fault, node, peer = what
     return f"{fault} {node}" if peer is None else f"{fault} {node}->{peer}"
 

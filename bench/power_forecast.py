@@ -71,7 +71,7 @@ def _short(name: str, sources: Sources, training_share: float) -> Iterator[Row]:
     for known in rows[0].drivers:
         scored = [_scored(row, known) for row in rows]
         for i, lag in enumerate(LAGS):
-            yield {"what": name, "told": known, "horizon_s": lag * STEP_S, **_mean([each[i] for each in scored])}
+            yield {"what": name, "known": known, "horizon_s": lag * STEP_S, **_mean([each[i] for each in scored])}
 
 
 def _told(sources: Sources, training_share: float, seed: int) -> CommandState:
@@ -134,7 +134,7 @@ def _of_lag(watts: Floats, forecast: Floats, lag: int) -> dict[str, float]:
     scored = slice(SCORED_FROM, len(outcome))
     ours = [score(forecast[scored, i], outcome[scored], quantile=share) for i, share in enumerate(QUANTILES)]
     figures = {f"coverage_{each.quantile:g}": each.coverage for each in ours}
-    figures["least_coverage_0.99_of_6_h"] = min(
+    figures["min_coverage_0.99_of_6_h"] = min(
         score(forecast[at : at + BLOCK, 2], outcome[at : at + BLOCK], quantile=0.99).coverage
         for at in range(SCORED_FROM, len(outcome) - BLOCK + 1, BLOCK)
     )

@@ -137,7 +137,7 @@ def _ramps() -> Iterator[Row]:
 
 
 def _apart(jobs: Sequence[TrainingJob], seed: int) -> tuple[Staggered, tuple[TrainingJob, ...]]:
-    found = stagger(jobs, slip_s=SLIP_S, most_slowdown=MAX_SLOWDOWN, seed=seed)
+    found = stagger(jobs, slip_s=SLIP_S, max_slowdown=MAX_SLOWDOWN, seed=seed)
     starts = {start.name: start for start in found.starts}
     slow = (stretched(job, starts[job.name].period_s) for job in jobs)
     return found, tuple(job.model_copy(update={"start_s": starts[job.name].offset_s}) for job in slow)

@@ -126,6 +126,12 @@ REGISTRY = (
     Benchmark(
         "router", "The router", target="2 ms p50 and 10 ms p99 added", anchor="the same requests direct to the engine"
     ),
+    Benchmark(
+        "router_on_serve",
+        "The router as an ingress of Ray Serve",
+        target="2 ms p50 and 10 ms p99 added",
+        anchor="an ingress that only passes on",
+    ),
     Benchmark("healing", "Remediation of a frozen worker", anchor="Ray alone: nothing in 60 s", slow=True),
     # Faults
     Benchmark("faults_recordings", "Recordings", target="right class, place and direction; no wrong quarantine"),

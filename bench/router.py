@@ -60,14 +60,14 @@ class Served(NamedTuple):
     plan: str | None
 
 
-def _table(weights: Mapping[str, float] = WEIGHTS, *, version: str = "bench") -> RoutingTable:
+def table(weights: Mapping[str, float] = WEIGHTS, *, version: str = "bench") -> RoutingTable:
     inputs, outputs = (100, 400, 1600, 6400, 25_600), (50, 200, 800, 3200)
     return RoutingTable(
         version=version,
         input_tokens=inputs,
         output_tokens=outputs,
         share=((0.05,) * 4,) * 5,
-        routes={name: Route(replicas=4, most_in_flight=64) for name in WEIGHTS},
+        routes={name: Route(replicas=4, max_in_flight=64) for name in WEIGHTS},
         cells=tuple(
             CellWeights(row=row, column=column, weights=dict(weights))
             for row, column in itertools.product(range(5), range(4))
@@ -104,7 +104,7 @@ class Bed(NamedTuple):
 def _bed() -> Iterator[Bed]:
     with TemporaryDirectory() as folder, _process(_engine_main) as (direct, _):
         file = Path(folder) / "table.json"
-        file.write_text(_table().model_dump_json())
+        file.write_text(table().model_dump_json())
         with _process(_router_main, direct, str(file)) as (routed, pid):
             yield Bed(direct, routed, pid, file)
 
@@ -116,10 +116,10 @@ def _served(what: str, body: bytes) -> Row:
 
 async def _paired(what: str, body: bytes, bed: Bed) -> Row:
     urls = (bed.direct, bed.routed)
-    await _load((body,), urls, seconds=WARM_UP_S)
-    before_s = _cpu_s(bed.pid)
-    served = await _load((body,), urls, seconds=SECONDS)
-    spent_s = _cpu_s(bed.pid) - before_s
+    await load((body,), urls, seconds=WARM_UP_S)
+    before_s = cpu_s(bed.pid)
+    served = await load((body,), urls, seconds=SECONDS)
+    spent_s = cpu_s(bed.pid) - before_s
     took_ms = {
         name: np.array([each.took_s for each in served[url]]) * 1e3
         for name, url in zip(("direct", "routed"), urls, strict=True)
@@ -130,7 +130,7 @@ async def _paired(what: str, body: bytes, bed: Bed) -> Row:
         "requests": len(routed),
         "rate_rps": RATE_RPS,
         "lost": RATE_RPS * SECONDS - len(routed),
-        "split_error": _off(routed, WEIGHTS),
+        "split_error": off(routed, WEIGHTS),
         **_quantiles_ms(took_ms),
         "router_cpu_ms": spent_s / len(routed) * 1e3,
         "load_average": os.getloadavg()[0],
@@ -152,12 +152,12 @@ async def _swapped_under_load(bed: Bed) -> Row:
             version, weights = f"bench-{len(weights_by)}", next(swaps)
             weights_by[version] = weights
             beside = bed.table_file.with_suffix(".new")
-            beside.write_text(_table(weights, version=version).model_dump_json())
+            beside.write_text(table(weights, version=version).model_dump_json())
             beside.replace(bed.table_file)
 
-    await _load((BODY,), (bed.routed,), seconds=WARM_UP_S)
+    await load((BODY,), (bed.routed,), seconds=WARM_UP_S)
     swapping = asyncio.create_task(swap())
-    routed = (await _load((BODY, STREAM), (bed.routed,), seconds=SECONDS))[bed.routed]
+    routed = (await load((BODY, STREAM), (bed.routed,), seconds=SECONDS))[bed.routed]
     swapping.cancel()
     by_plan = {plan: [each for each in routed if each.plan == plan] for plan in {each.plan for each in routed}}
     return {
@@ -168,13 +168,13 @@ async def _swapped_under_load(bed: Bed) -> Row:
         "tables": len(by_plan),
         # The first began in the warm-up, the last may have had a few requests only.
         "split_error": max(
-            _off(found, weights_by[plan or ""]) for plan, found in by_plan.items() if len(found) >= RATE_RPS
+            off(found, weights_by[plan or ""]) for plan, found in by_plan.items() if len(found) >= RATE_RPS
         ),
         "load_average": os.getloadavg()[0],
     }
 
 
-def _off(served: Sequence[Served], weights: Mapping[str, float]) -> float:
+def off(served: Sequence[Served], weights: Mapping[str, float]) -> float:
     """The largest difference of a route's share from its weight."""
     counts = Counter(each.route for each in served)
     return max(abs(counts[name] / len(served) - weights.get(name, 0.0)) for name in WEIGHTS)
@@ -185,8 +185,10 @@ def _quantiles_ms(found: Mapping[str, npt.NDArray[np.float64]]) -> dict[str, flo
     return figures | {f"added_p{q}_ms": figures[f"routed_p{q}_ms"] - figures[f"direct_p{q}_ms"] for q in (50, 99)}
 
 
-async def _load(bodies: Sequence[bytes], urls: Sequence[str], *, seconds: float) -> dict[str, list[Served]]:
-    """`RATE_RPS` each way, in turns, whatever the answers do; those that came whole, and how long each took."""
+async def load(
+    bodies: Sequence[bytes], urls: Sequence[str], *, seconds: float, rate_rps: int = RATE_RPS
+) -> dict[str, list[Served]]:
+    """`rate_rps` each way, in turns, whatever the answers do; those that came whole, and how long each took."""
     import aiohttp  # noqa: PLC0415 - an extra
 
     served: dict[str, list[Served]] = {url: [] for url in urls}
@@ -204,14 +206,14 @@ async def _load(bodies: Sequence[bytes], urls: Sequence[str], *, seconds: float)
 
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http, asyncio.TaskGroup() as tasks:
         began_s = time.perf_counter()
-        in_all_rps = len(urls) * RATE_RPS
+        in_all_rps = len(urls) * rate_rps
         for at in range(int(in_all_rps * seconds)):
             await asyncio.sleep(max(0.0, began_s + at / in_all_rps - time.perf_counter()))
             tasks.create_task(one(urls[at % len(urls)], bodies[at % len(bodies)]))
     return served
 
 
-def _cpu_s(pid: int) -> float:
+def cpu_s(pid: int) -> float:
     with open(f"/proc/{pid}/stat", encoding="ascii") as file:  # noqa: PTH123 - a kernel file
         fields = file.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -32,14 +32,14 @@ def power_domains(
             members_of.setdefault(above, {}).update(dict.fromkeys(names))
     domains = []
     for name in hierarchy.top_down():
-        limit_w = known.get(name, _least_w(tree, name))
+        limit_w = known.get(name, _min_w(tree, name))
         if limit_w is not None and (members is None or name in members_of):
             inside = None if members is None else tuple(members_of[name])
             domains.append(PowerDomain(name=name, limit_w=limit_w, members=inside))
     return tuple(domains)
 
 
-def _least_w(tree: PowerTree, feed: str) -> float | None:
+def _min_w(tree: PowerTree, feed: str) -> float | None:
     """The lowest limit of a feed in any period."""
     known = [tree.hierarchy.feeds[feed].may_draw_w(period) for period in range(tree.periods)]
     return min((w for w in known if w is not None), default=None)

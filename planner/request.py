@@ -256,9 +256,9 @@ def _rate_violations(options: Iterable[GivenOption], workload: Workload) -> Iter
         for position, option in enumerate(options):
             max_rps = option.max_rps[bucket.row][bucket.column]
             served |= max_rps > 0
-            if 0 < max_rps < (least_rps := rate_rps / MAX_REPLICAS_PER_BUCKET):
+            if 0 < max_rps < (min_rps := rate_rps / MAX_REPLICAS_PER_BUCKET):
                 at = ("options", position, "max_rps", bucket.row, bucket.column)
-                yield at, f"{max_rps:g} is too small for {rate_rps:g} rps, expected 0 or at least {least_rps:g}"
+                yield at, f"{max_rps:g} is too small for {rate_rps:g} rps, expected 0 or at least {min_rps:g}"
         if rate_rps > 0 and not served:
             cell = ("buckets", "share", bucket.row, bucket.column)
             yield cell, f"no option can serve bucket {bucket_name(bucket)}: max_rps is 0 there for all of them"

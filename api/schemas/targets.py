@@ -41,7 +41,7 @@ class ServeRouter(Frozen):
         description="Where the router reports its table, `/fleetwright/table` of the application; "
         "null: the table that Serve received counts, even if the router refused it.",
     )
-    most_in_flight: dict[ServeName, Annotated[int, Field(ge=1, le=100_000)]] = Field(
+    max_in_flight: dict[ServeName, Annotated[int, Field(ge=1, le=100_000)]] = Field(
         default_factory=dict,
         max_length=100,
         description="Deployment -> concurrent requests of one replica; 64 by default.",
@@ -79,8 +79,8 @@ class RayServeApplication(Frozen):
             return self
         allowed = ", ".join(sorted(self.deployments.values()))
         violations: list[Violation] = [
-            (("router", "most_in_flight", name), f"allowed: {allowed}")
-            for name in sorted(self.router.most_in_flight.keys() - set(self.deployments.values()))
+            (("router", "max_in_flight", name), f"allowed: {allowed}")
+            for name in sorted(self.router.max_in_flight.keys() - set(self.deployments.values()))
         ]
         if self.router.deployment in self.deployments.values():
             violations.append(

@@ -27,11 +27,9 @@ class RayTrainActuator:
     async def observe(self) -> Observation:
         """Read requested and training workers.  Between two worker groups no worker trains."""
         view = await self.calls.call(self._name, self.runs.one_run, self.run.run)
-        requested = view.requested_workers if view.requested_workers is not None else view.most_workers
+        requested = view.requested_workers if view.requested_workers is not None else view.max_workers
         running = len(view.places) if view.phase is RunPhase.RUNNING else 0
-        bounds = Bounds(
-            self._replicas(view.least_workers), self._replicas(view.most_workers), f"{FIELD} of {self._name}"
-        )
+        bounds = Bounds(self._replicas(view.min_workers), self._replicas(view.max_workers), f"{FIELD} of {self._name}")
         return Observation(
             requested={self.run.gpu: self._replicas(requested)},
             running={self.run.gpu: self._replicas(running)},
@@ -44,10 +42,10 @@ class RayTrainActuator:
             raise ActuationError(f"{self._name} has no user_config")
         workers = change.replicas_after * self.run.workers_per_replica
         view = await self.calls.call(self._name, self.runs.one_run, self.run.run)
-        if not view.least_workers <= workers <= view.most_workers:
+        if not view.min_workers <= workers <= view.max_workers:
             raise PlanUnusableError(
                 f"{self._name} cannot have {workers} workers; "
-                f"allowed: {view.least_workers} to {view.most_workers} ({FIELD})"
+                f"allowed: {view.min_workers} to {view.max_workers} ({FIELD})"
             )
         await self.calls.call(self._name, self.runs.request_workers, self.run.run, workers)
 
@@ -59,8 +57,8 @@ class RayTrainActuator:
         return workers // self.run.workers_per_replica
 
     def _note(self, view: RunView) -> str | None:
-        if view.least_workers == view.most_workers:
-            return f"the run always has {view.most_workers} workers: {FIELD} is not a range"
+        if view.min_workers == view.max_workers:
+            return f"the run always has {view.max_workers} workers: {FIELD} is not a range"
         return None if view.phase is RunPhase.RUNNING else f"its workers are {view.phase.value}"
 
 

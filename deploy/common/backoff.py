@@ -9,7 +9,7 @@ class Backoff:
     """Counts failures in a row by key.  An unknown key is due at once."""
 
     first_s: float
-    most_s: float
+    max_s: float
     _failures: dict[Hashable, int] = field(default_factory=dict)
     _due_s: dict[Hashable, float] = field(default_factory=dict)
 
@@ -20,7 +20,7 @@ class Backoff:
         failures = self._failures.get(key, 0) + 1
         self._failures[key] = failures
         # The exponent is limited first: a target may fail for weeks.
-        self._due_s[key] = now_s + min(self.most_s, self.first_s * 2.0 ** min(failures - 1, 30))
+        self._due_s[key] = now_s + min(self.max_s, self.first_s * 2.0 ** min(failures - 1, 30))
 
     def succeeded(self, key: Hashable) -> None:
         self._failures.pop(key, None)

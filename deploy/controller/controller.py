@@ -64,7 +64,7 @@ class Controller:
             settings=self._settings,
             clock=self._clock,
         )
-        self._backoff = Backoff(first_s=self._settings.period_s, most_s=self._settings.backoff_most_s)
+        self._backoff = Backoff(first_s=self._settings.period_s, max_s=self._settings.max_backoff_s)
         self._slots = asyncio.Semaphore(self._settings.concurrency)
         self._busy: set[str] = set()
 

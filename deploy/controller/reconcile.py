@@ -63,7 +63,7 @@ class ControllerSettings:
     concurrency: int = 32  # targets at once
     listing_timeout_s: float = 60.0  # for the API to list all targets
     target_timeout_s: float = 30.0  # for one reconcile of one target
-    backoff_most_s: float = 60.0
+    max_backoff_s: float = 60.0
     # Demand repeats by the week: an older plan was made for another demand.
     plan_max_age_s: float = 7 * 86_400.0
     observe_only: bool = False  # write to no target, whatever its mode

@@ -33,11 +33,11 @@ TIMEOUT = httpx.Timeout(5.0, connect=3.0)
 
 
 def routing_table(
-    record: PlanRecord, spec: TargetSpec, *, most_in_flight: Mapping[str, int] | None = None
+    record: PlanRecord, spec: TargetSpec, *, max_in_flight: Mapping[str, int] | None = None
 ) -> RoutingTable:
     """Return the weights of the target's workload; raise PlanUnusableError.
 
-    `most_in_flight` has the requests that a replica serves at once without queueing (`max_num_seqs`), by deployment.
+    `max_in_flight` has the requests that a replica serves at once without queueing (`max_num_seqs`), by deployment.
     """
     replicas = planned_replicas(record, spec)
     workload = next(known for known in record.request.workloads if known.name == spec.workload)
@@ -47,12 +47,12 @@ def routing_table(
     if not any(weights.values()):
         raise PlanUnusableError(f"plan {record.id} sends no request of {spec.workload!r} anywhere")
     used = {name for found in weights.values() for name in found}
-    each = most_in_flight or {}
+    each = max_in_flight or {}
     return RoutingTable.of(
         version=record.id,
         buckets=workload.buckets,
         routes={
-            name: Route(replicas=replicas[part], most_in_flight=each.get(name, MAX_IN_FLIGHT))
+            name: Route(replicas=replicas[part], max_in_flight=each.get(name, MAX_IN_FLIGHT))
             for part, name in sorted(deployments.items())
             if name in used
         },
@@ -134,7 +134,7 @@ def planned_settings(plan: PlanRecord, spec: TargetSpec) -> PlannedSettings:
     router = application.router
     return PlannedSettings(
         clocks=planned_clocks(plan, spec) if application.follow_clocks else {},
-        table=None if router is None else routing_table(plan, spec, most_in_flight=router.most_in_flight),
+        table=None if router is None else routing_table(plan, spec, max_in_flight=router.max_in_flight),
     )
 
 

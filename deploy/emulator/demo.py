@@ -248,7 +248,7 @@ class Demo:
             "router": {
                 "deployment": SERVE_NAME,
                 "url": f"{self.sandbox.url}{TABLE_PATH}",
-                "most_in_flight": IN_FLIGHT,
+                "max_in_flight": IN_FLIGHT,
             },
         }
         return TargetSpec(
@@ -261,9 +261,9 @@ class Demo:
     def _application(self, record: PlanRecord, spec: TargetSpec) -> dict[str, Any]:
         """Return an application with one replica of each type, because Serve cannot start with none."""
         pools = {name: {"gpu": gpu, "model": MODEL} for gpu, name in POOLS.items()}
-        table = routing_table(record, spec, most_in_flight=IN_FLIGHT)
+        table = routing_table(record, spec, max_in_flight=IN_FLIGHT)
         config = RouterConfig(table=table).model_dump(mode="json")
-        router = {"patience_s": self.patience_s, "most_waiting": 100_000}
+        router = {"patience_s": self.patience_s, "max_waiting": 100_000}
         return {
             "name": NAME,
             "import_path": IMPORT_PATH,

@@ -46,7 +46,7 @@ def read_ask(path: str, body: bytes) -> Ask:
         arrival = arrival_of(Question(method="POST", target=path, headers=(), body=body))
     except BadRequestError as error:
         raise InvalidRequestError(f"{error.param}: {error}" if error.param else str(error)) from error
-    if arrival.most_tokens != inf and not 1 <= arrival.most_tokens <= MAX_TOKENS:
+    if arrival.max_output_tokens != inf and not 1 <= arrival.max_output_tokens <= MAX_TOKENS:
         raise InvalidRequestError(f"max_tokens: allowed: a whole number from 1 to {MAX_TOKENS:,}")
     counted = arrival.prompt_tokens
     document = json.loads(body)
@@ -54,7 +54,7 @@ def read_ask(path: str, body: bytes) -> Ask:
     return Ask(
         chat=path.endswith("/chat/completions"),
         prompt_tokens=max(1, -(-arrival.prompt_bytes // BYTES_PER_TOKEN) if counted is None else counted),
-        output_tokens=DEFAULT_TOKENS if arrival.most_tokens == inf else int(arrival.most_tokens),
+        output_tokens=DEFAULT_TOKENS if arrival.max_output_tokens == inf else int(arrival.max_output_tokens),
         stream=document.get("stream") is True,
         include_usage=isinstance(options, dict) and options.get("include_usage") is True,
     )

@@ -69,7 +69,7 @@ class ApiReporter:
     count: Callable[[str], None] = lambda _outcome: None
     now_s: Callable[[], float] = time.time
     steady_s: Callable[[], float] = time.monotonic
-    backoff: Backoff = field(default_factory=lambda: Backoff(first_s=1.0, most_s=60.0))
+    backoff: Backoff = field(default_factory=lambda: Backoff(first_s=1.0, max_s=60.0))
     _waiting: deque[_Fault] = field(default_factory=deque)
     _active: dict[Key, _Fault] = field(default_factory=dict)
     _withdrawn: dict[Key, _Fault] = field(default_factory=dict)

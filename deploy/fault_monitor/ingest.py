@@ -36,8 +36,8 @@ class ClockSkew:
     @property
     def ahead_s(self) -> float:
         """Return the correction of the node's times; 0 while its clock can be right."""
-        least_s = min(self._differences_s, default=0.0)
-        return 0.0 if 0.0 <= least_s <= MAX_DELAY_S else least_s
+        min_s = min(self._differences_s, default=0.0)
+        return 0.0 if 0.0 <= min_s <= MAX_DELAY_S else min_s
 
 
 @dataclass(slots=True)

@@ -123,8 +123,8 @@ class GpuReport(Frozen):
     slowed_by: tuple[str, ...]
     ecc_corrected: int | None
     ecc_uncorrected: int | None
-    least_w: float | None
-    most_w: float | None
+    min_w: float | None
+    max_w: float | None
     default_w: float | None
     clocks_mhz: tuple[int, ...]
     found: CapsBody

@@ -49,7 +49,7 @@ class GuardFile(Frozen):
     lease_s: Annotated[float, Field(gt=0, le=3600)] = 10.0  # of the agents, after the last contact
     answer_s: Annotated[float, Field(gt=0, le=10)] = 0.8  # timeout of agents and meter
     meter: Url | None = None  # of the whole row; without one the agents' watts are added up
-    most_missing_share: Annotated[float, Field(ge=0, le=1)] = 0.1  # agents that may count with their worst case
+    max_missing_share: Annotated[float, Field(ge=0, le=1)] = 0.1  # agents that may count with their worst case
     agent_token_file: Path | None = None
     agent_tls: AgentTls | None = None
     budget_token_file: Path | None = None  # without it PUT /budget does not exist
@@ -84,11 +84,11 @@ class GuardFile(Frozen):
         if self.policy not in POLICY_NAMES:
             yield ("policy",), f"must be one of {', '.join(POLICY_NAMES)}, got {self.policy!r}"
         if self.lease_s < 2 * self.settings.period_s:
-            least_s = 2 * self.settings.period_s
-            yield ("lease_s",), f"must be at least two periods ({least_s:g} s), got {self.lease_s:g}"
+            min_s = 2 * self.settings.period_s
+            yield ("lease_s",), f"must be at least two periods ({min_s:g} s), got {self.lease_s:g}"
         if 2 * self.answer_s > self.settings.period_s:
-            most_s = self.settings.period_s / 2
-            yield ("answer_s",), f"must be at most half a period ({most_s:g} s), got {self.answer_s:g}"
+            max_s = self.settings.period_s / 2
+            yield ("answer_s",), f"must be at most half a period ({max_s:g} s), got {self.answer_s:g}"
         seen: set[str] = set()
         for at, agent in enumerate(self.agents):
             if agent.name in seen:

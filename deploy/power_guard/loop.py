@@ -125,9 +125,9 @@ class GuardLoop:
     def _telemetry(self, metered: Reading | None) -> Telemetry:
         now_s, settings, reports = self._clock.steady_s(), self.config.settings, self._agents.reports
         if self.config.meter is None:
-            share = self.config.most_missing_share
+            share = self.config.max_missing_share
             newest = summed(
-                reports, self.row, now_s=now_s, stale_after_s=settings.stale_after_s, most_missing_share=share
+                reports, self.row, now_s=now_s, stale_after_s=settings.stale_after_s, max_missing_share=share
             )
         else:
             newest = metered
@@ -227,7 +227,7 @@ def counts_of(reports: Sequence[AgentReport | None], row: Row) -> Floats:
 
 
 def summed(
-    reports: Sequence[AgentReport | None], row: Row, *, now_s: float, stale_after_s: float, most_missing_share: float
+    reports: Sequence[AgentReport | None], row: Row, *, now_s: float, stale_after_s: float, max_missing_share: float
 ) -> Reading | None:
     """Return the row's power as the sum of its agents, as old as the oldest report.
 
@@ -236,7 +236,7 @@ def summed(
     """
     fresh = [one is not None and now_s - one.at_s <= stale_after_s for one in reports]
     missing = len(fresh) - sum(fresh)
-    if missing > most_missing_share * len(reports) or missing == len(reports):
+    if missing > max_missing_share * len(reports) or missing == len(reports):
         return None
     watts = row.worst_each_w(np.vstack([np.ones((2, len(row))), np.zeros((2, len(row)))]))
     at_s = inf

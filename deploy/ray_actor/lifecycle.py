@@ -268,9 +268,9 @@ class Lifecycle:
     def _hosts(self, name: str) -> list[ControllerName]:
         return [host for host in controllers_among(self._cluster.names()) if host.name == name]
 
-    def _polls(self, most_s: float) -> Iterable[float]:
+    def _polls(self, max_s: float) -> Iterable[float]:
         """Poll for this long; yields the time that one poll may take."""
-        until_s = self._patience.steady_s() + most_s
+        until_s = self._patience.steady_s() + max_s
         while (left_s := until_s - self._patience.steady_s()) > 0.0:
             yield min(self._patience.answer_s, max(POLL_S, left_s))
             self._patience.sleep(POLL_S)

@@ -170,7 +170,7 @@ def _sockets(config: NodeActorConfig, *, period_s: float) -> SocketSource:
         node=config.index,
         peers=Peers(config.peers),
         ignored_ports=frozenset(ignored),
-        most_held=max(1, round(HELD_S / period_s)),
+        max_held=max(1, round(HELD_S / period_s)),
     )
 
 

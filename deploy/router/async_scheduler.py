@@ -36,7 +36,7 @@ class AsyncScheduler:
         self._clock = clock or Clock()
         self._callers: dict[int, asyncio.Future[Ticket]] = {}
         self._failures: dict[str, int] = {}
-        self._backoff = Backoff(first_s=FIRST_BACKOFF_S, most_s=MAX_BACKOFF_S)
+        self._backoff = Backoff(first_s=FIRST_BACKOFF_S, max_s=MAX_BACKOFF_S)
         self._drained: asyncio.Event | None = None
         metrics.table_loaded(table)
 
@@ -151,6 +151,6 @@ class AsyncScheduler:
 
     def _busy(self, message: str) -> BusyError:
         """Return an error with the time after which the queue, at its present rate, is served."""
-        least_s, most_s = RETRY_AFTER_S
+        min_s, max_s = RETRY_AFTER_S
         slots = max(1, sum(self.scheduler.slots.values()))
-        return BusyError(message, retry_after_s=min(most_s, max(least_s, ceil(len(self._callers) / slots))))
+        return BusyError(message, retry_after_s=min(max_s, max(min_s, ceil(len(self._callers) / slots))))

@@ -35,7 +35,7 @@ class Ingress:
     upstreams: Mapping[str, Upstream]
     metrics: RouterMetrics
     clock: Clock
-    most_body_bytes: int = MAX_BODY_BYTES
+    max_body_bytes: int = MAX_BODY_BYTES
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         try:
@@ -69,7 +69,7 @@ class Ingress:
     async def _question(self, scope: Mapping[str, Any], receive: Receive) -> Question:
         headers = scope["headers"]
         announced = next((value for name, value in headers if name == b"content-length"), b"0")
-        if announced.isdigit() and int(announced[:20]) > self.most_body_bytes:
+        if announced.isdigit() and int(announced[:20]) > self.max_body_bytes:
             raise self._too_large()
         return Question(
             method=scope["method"],
@@ -86,14 +86,14 @@ class Ingress:
                 raise _GoneError
             part = message.get("body", b"")
             seen_bytes += len(part)
-            if seen_bytes > self.most_body_bytes:
+            if seen_bytes > self.max_body_bytes:
                 raise self._too_large()
             parts.append(part)
             if not message.get("more_body", False):
                 return b"".join(parts)
 
     def _too_large(self) -> TooLargeError:
-        return TooLargeError(f"the body is over {self.most_body_bytes} bytes")
+        return TooLargeError(f"the body is over {self.max_body_bytes} bytes")
 
 
 @asynccontextmanager

@@ -47,7 +47,7 @@ def arrival_of(question: Question) -> Arrival:
     return Arrival(
         prompt_bytes=prompt.text_bytes,
         prompt_tokens=prompt.tokens,
-        most_tokens=_most_tokens(document),
+        max_output_tokens=_max_output_tokens(document),
         priority=priority,
         caller=caller,
     )
@@ -107,7 +107,7 @@ def _size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
 
 
-def _most_tokens(document: Mapping[str, Any]) -> float:
+def _max_output_tokens(document: Mapping[str, Any]) -> float:
     for name in ("max_completion_tokens", "max_tokens"):
         value = document.get(name)
         if value is None:

@@ -72,7 +72,7 @@ class HttpUpstream:
         self._name = name
         self._clock = clock or Clock()
         self._in_flight = dict.fromkeys((url.rstrip("/") for url in urls), 0)
-        self._backoff = Backoff(first_s=FIRST_BACKOFF_S, most_s=MAX_BACKOFF_S)
+        self._backoff = Backoff(first_s=FIRST_BACKOFF_S, max_s=MAX_BACKOFF_S)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
             cookie_jar=aiohttp.DummyCookieJar(),

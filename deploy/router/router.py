@@ -64,7 +64,7 @@ class Router:
             upstreams=upstreams,
             metrics=self.metrics,
             clock=self._clock,
-            most_body_bytes=settings.most_body_bytes,
+            max_body_bytes=settings.max_body_bytes,
         )
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:

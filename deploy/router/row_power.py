@@ -43,8 +43,8 @@ class PowerAdmission:
     patience_s: float = LOW_PATIENCE_S
 
     def allows(self, priority: Priority, *, waited_s: float) -> bool:
-        most_w = limit_w(priority, waited_s, self.patience_s, self.low_limit_w, self.high_limit_w)
-        return admits(self.row_w, self.step_w, most_w)
+        max_w = limit_w(priority, waited_s, self.patience_s, self.low_limit_w, self.high_limit_w)
+        return admits(self.row_w, self.step_w, max_w)
 
     def with_one_more(self) -> "PowerAdmission":
         return replace(self, row_w=self.row_w + self.step_w)

@@ -24,7 +24,7 @@ LOOKAHEAD = 64  # requests of a queue that are tried for a free slot
 class Arrival:
     prompt_bytes: int
     prompt_tokens: int | None = None  # exact, where the prompt is a list of token ids
-    most_tokens: float = inf
+    max_output_tokens: float = inf
     priority: Priority = Priority.HIGH
     caller: Hashable = None  # a class of callers with similar outputs
 
@@ -107,7 +107,7 @@ class Scheduler:
 
     def arrive(self, arrival: Arrival, *, now_s: float) -> Ticket | None:
         queue = self._queues.of[arrival.priority]
-        if len(queue) >= self._settings.most_waiting:
+        if len(queue) >= self._settings.max_waiting:
             return None
         self._numbers += 1
         cell = self._cell(arrival)
@@ -170,7 +170,7 @@ class Scheduler:
 
     def _slots_of(self, name: str) -> int:
         route = self.table.routes[name]
-        slots = self._replicas.get(name, route.replicas) * route.most_in_flight
+        slots = self._replicas.get(name, route.replicas) * route.max_in_flight
         return -(-slots // self._routers)
 
     def _free(self, route: str) -> None:
@@ -180,7 +180,7 @@ class Scheduler:
 
     def _cell(self, arrival: Arrival) -> Cell:
         row = self.table.row_of(self._input_tokens(arrival))
-        return row, self._outputs.column(row=row, caller=arrival.caller, most_tokens=arrival.most_tokens)
+        return row, self._outputs.column(row=row, caller=arrival.caller, max_output_tokens=arrival.max_output_tokens)
 
     def _input_tokens(self, arrival: Arrival) -> float:
         counted = arrival.prompt_tokens

@@ -55,17 +55,17 @@ class Outputs:
                 counts[column] = count * keep
             counts[self._table.column_of(output_tokens)] += 1.0
 
-    def expected(self, *, row: int, caller: Hashable, most_tokens: float) -> list[float]:
+    def expected(self, *, row: int, caller: Hashable, max_output_tokens: float) -> list[float]:
         shares = _blend(self.counts.get((row, None)), self._planned[row])
         if caller is not None:
             shares = _blend(self.counts.get((row, caller)), shares)
-        last = self._table.column_of(most_tokens)
+        last = self._table.column_of(max_output_tokens)
         return [*shares[:last], sum(shares[last:]), *[0.0] * (len(shares) - last - 1)]
 
-    def column(self, *, row: int, caller: Hashable, most_tokens: float) -> int:
+    def column(self, *, row: int, caller: Hashable, max_output_tokens: float) -> int:
         """Draw the column of the next request of this kind."""
-        key = (row, caller, self._table.column_of(most_tokens))
-        shares = dict(enumerate(self.expected(row=row, caller=caller, most_tokens=most_tokens)))
+        key = (row, caller, self._table.column_of(max_output_tokens))
+        shares = dict(enumerate(self.expected(row=row, caller=caller, max_output_tokens=max_output_tokens)))
         known = self._draws.get(key)
         quota = WeightedRoundRobin(shares, credits_before=known.credits if known is not None else None)
         if known is not None or len(self._draws) < MAX_CLASSES * len(shares):

@@ -24,7 +24,7 @@ class Route(Frozen):
     """One deployment."""
 
     replicas: int = Field(ge=0, le=10_000)
-    most_in_flight: int = Field(ge=1, le=100_000, description="Requests at once that one replica takes.")
+    max_in_flight: int = Field(ge=1, le=100_000, description="Requests at once that one replica takes.")
 
 
 class CellWeights(Frozen):

@@ -93,7 +93,7 @@ def recorder_of(recording: Recording, *, started_s: float, tally: ParseErrors | 
             peers=recording.peers,
             ignored_ports=recording.ignored_ports | _own_ports(recording),
             namespace=recording.namespace,
-            most_held=held,
+            max_held=held,
         )
         opened.callback(sockets.close)
         sources: list[Source] = []

@@ -80,7 +80,7 @@ class Questions:
 
 
 class SocketSource:
-    """The counters of one node's connections to its peers.  `most_held`: polls that may be processed together."""
+    """The counters of one node's connections to its peers.  `max_held`: polls that may be processed together."""
 
     def __init__(
         self,
@@ -89,16 +89,16 @@ class SocketSource:
         peers: Peers,
         ignored_ports: AbstractSet[int] = frozenset(),
         namespace: Path | None = None,
-        most_held: int = 1,
+        max_held: int = 1,
     ) -> None:
         self.node = node
         self._diag = DiagSocket(namespace, targets=peers.addresses)
         self._reader = DumpReader(peers, ignored_ports=ignored_ports)
-        self._most_held = most_held
+        self._max_held = max_held
         self._known: Known = ()
         self._talking_of: Known = ()
         self._talking: frozenset[int] = frozenset()
-        self._frames = Frames(polls=most_held, sockets=1, width=1)
+        self._frames = Frames(polls=max_held, sockets=1, width=1)
         self._queries: Questions | None = None
         self._in_vain = 0
         self._dumped_s = 0.0
@@ -114,7 +114,7 @@ class SocketSource:
             return done
         backoff = self._largest_backoff()
         changes, self._backoff = backoff > self._backoff, backoff
-        return self.held() if wanted or changes or len(self._held_s) >= self._most_held else []
+        return self.held() if wanted or changes or len(self._held_s) >= self._max_held else []
 
     def held(self) -> list[Sample]:
         times_s, self._held_s = self._held_s, []
@@ -162,7 +162,7 @@ class SocketSource:
             self._queries = Questions(self._known, parts)
         sockets, width = sum(map(len, parts)), max(4 * group.shape.words for group in self._known)
         if sockets > self._frames.sockets or width > self._frames.width:
-            self._frames = Frames(polls=self._most_held, sockets=sockets, width=width)
+            self._frames = Frames(polls=self._max_held, sockets=sockets, width=width)
 
     def _largest_backoff(self) -> int:
         poll = len(self._held_s) - 1

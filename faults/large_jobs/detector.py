@@ -148,8 +148,8 @@ class LargeJobDetector:
     def __init__(self, job: Job, settings: JobwideSettings | None = None) -> None:
         self.settings = settings or JobwideSettings()
         self._job = job
-        self._pairs = Pairs(job.nodes, self.settings.most_pairs)
-        self._ends = ProbeDeduplicator(job.nodes, most=self.settings.most_pairs)
+        self._pairs = Pairs(job.nodes, self.settings.max_pairs)
+        self._ends = ProbeDeduplicator(job.nodes, most=self.settings.max_pairs)
         self._computing = Computing(job)
         late_s = self.settings.late_s
         self._open = Windows(_Open, length_s=self.settings.window_s, late_s=late_s)

@@ -18,9 +18,9 @@ class JobwideSettings(Frozen):
     late_s: Annotated[float, Field(ge=0, le=60)] = 1.0  # that an observation may come after its window has ended
     learn_windows: Annotated[int, Field(ge=1, le=100)] = 3  # until the edges are settled
     relearn_windows: Annotated[int, Field(ge=1, le=100)] = 6  # in a row of mostly other pairs: the job has come back
-    most_pairs: Annotated[int, Field(ge=1, le=4_000_000)] = 500_000  # that are kept; 16,384 ranks have 110,336 edges
+    max_pairs: Annotated[int, Field(ge=1, le=4_000_000)] = 500_000  # that are kept; 16,384 ranks have 110,336 edges
     busy_ticks: Annotated[float, Field(ge=1, le=100)] = 5.0  # of 4 ms, below which busy time is a rounding error
-    least_probes: Annotated[int, Field(ge=1, le=1000)] = 3  # of a pair in a window: of fewer all may have met traffic
+    min_probes: Annotated[int, Field(ge=1, le=1000)] = 3  # of a pair in a window: of fewer all may have met traffic
     foreign_share: Share = 0.1  # of the fastest kind's bandwidth, above which foreign bytes explain slowness
     chance_of_harm: Share = 0.05  # above, longer steps may be noise, and no node is isolated for them
 

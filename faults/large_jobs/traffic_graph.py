@@ -90,8 +90,8 @@ class Trains(dict[Pair, tuple[int, float]]):
         took_s = probe.received_s - probe.sent_s if probe.tail_s is None else probe.tail_s
         if seen.peer is None or not took_s > 0.0:  # an impossible time
             return
-        count, least_s = self.get((seen.peer, seen.node), (0, took_s))
-        self[seen.peer, seen.node] = count + 1, min(least_s, took_s)
+        count, min_s = self.get((seen.peer, seen.node), (0, took_s))
+        self[seen.peer, seen.node] = count + 1, min(min_s, took_s)
 
 
 Sums = Mapping[Pair, Sum]
@@ -163,18 +163,18 @@ def window(
 ) -> Window:
     count = len(edges.fabric)
     moved, busy_us, connections = np.zeros(count), np.zeros(count), np.zeros(count)
-    least_bytes = settings.foreign_share * edges.fastest_mbit * 1e6 * (to_s - from_s) / 8.0
+    min_bytes = settings.foreign_share * edges.fastest_mbit * 1e6 * (to_s - from_s) / 8.0
     busy_nodes: set[int] = set()
     for pair, total in sums.items():
         at = edges.at.get(pair)
         if at is not None:
             moved[at], busy_us[at], connections[at] = total.bytes, total.busy_us, total.connections
         elif pair[1] == OUTSIDE:
-            busy_nodes.update(pair[:1] if total.bytes - edges.outside_bytes.get(pair[0], 0.0) >= least_bytes else ())
+            busy_nodes.update(pair[:1] if total.bytes - edges.outside_bytes.get(pair[0], 0.0) >= min_bytes else ())
     finite = (busy_us >= settings.busy_ticks * TICK_US) & (moved > 0)
     slowdown = np.full(count, np.nan)
     slowdown[finite] = np.log(edges.usual_mbit[finite] * busy_us[finite] / (8.0 * moved[finite]))
-    extra = (connections > edges.connections) & (moved - edges.usual_bytes >= least_bytes)
+    extra = (connections > edges.connections) & (moved - edges.usual_bytes >= min_bytes)
     foreign = _touched(edges.fabric, extra, busy_nodes)
     probed = None if trains is None else _probed(edges, trains, settings)
     return Window(from_s=from_s, to_s=to_s, slowdown=slowdown, foreign=foreign, probed=probed)
@@ -183,10 +183,10 @@ def window(
 def _probed(edges: Edges, trains: Trains, settings: JobwideSettings) -> Floats | None:
     """Return the log of the fastest probe's time of each edge's pair over its peers'; None without probes."""
     found = np.full(len(edges.fabric), np.nan)
-    for pair, (count, least_s) in trains.items():
+    for pair, (count, min_s) in trains.items():
         at = edges.at.get(pair)
-        if at is not None and count >= settings.least_probes:
-            found[at] = np.log(least_s)
+        if at is not None and count >= settings.min_probes:
+            found[at] = np.log(min_s)
     finite = np.isfinite(found)
     return found - np.median(found[finite]) if finite.any() else None
 

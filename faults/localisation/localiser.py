@@ -145,7 +145,7 @@ class Localiser:
             unobserved=(state.unobserved << np.uint32(1)) | np.uint32(1),
             named=MappingProxyType(named),
         )
-        return after, reported(named, probe_fit, min_confidence=self.settings.least_confidence)
+        return after, reported(named, probe_fit, min_confidence=self.settings.min_confidence)
 
     def _no_fit(self) -> _Fit:
         return _Fit(np.zeros(0, np.int64), np.zeros(len(self.entities)), np.zeros(0), np.zeros(0))
@@ -295,5 +295,5 @@ class Localiser:
             now_s=trial.window.to_s,
             forget=self.settings.forget,
         )
-        diagnoses = reported(named, probe_fit, min_confidence=self.settings.least_confidence)
+        diagnoses = reported(named, probe_fit, min_confidence=self.settings.min_confidence)
         return replace(state, named=MappingProxyType(named), rate=state.rate.after_diagnoses(diagnoses)), diagnoses

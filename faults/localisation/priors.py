@@ -66,7 +66,7 @@ def window_arrays(
         first=all_of.first, edge=all_of.edge, share=all_of.share,
         begin=all_of.begin, entity=all_of.entity, part=all_of.part,
         misfit=misfit, weight=np.ones(len(all_of)), price=price,
-        residual=residual, scale=scale, tail=tail, odd=odd, least=np.array([np.log(settings.least_slowdown)]),
+        residual=residual, scale=scale, tail=tail, odd=odd, least=np.array([np.log(settings.min_slowdown)]),
     )  # fmt: skip
 
 

@@ -23,9 +23,9 @@ class LocaliserSettings(Frozen):
     fault_every_h: Positive = (
         2.4  # real faults of the whole job: 1.8 to 3.1 h at 16,384 ranks (arXiv 2410.21680, Llama 3)
     )
-    least_slowdown: Annotated[float, Field(ge=1.01, le=2)] = 1.10  # below, nothing is named
+    min_slowdown: Annotated[float, Field(ge=1.01, le=2)] = 1.10  # below, nothing is named
     starts_per_week: Positive = 1000.0  # an unusual edge at the start is drawn ten times
-    least_confidence: Share = 0.5  # below, a fault is kept and not reported
+    min_confidence: Share = 0.5  # below, a fault is kept and not reported
     hiccup_s: Annotated[float, Field(ge=0, le=300)] = 10.0  # a slowdown that ends within so long is no fault
     spare_windows: Annotated[int, Field(ge=0, le=8)] = 1  # of them may lack support
     forget: Annotated[int, Field(ge=1, le=100)] = 3  # windows without support until a diagnosis ends

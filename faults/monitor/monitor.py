@@ -165,7 +165,7 @@ def _slow(job: Job, settings: MonitorSettings) -> Detector | None:
     """Create the pairwise detector for few nodes, the large-job detector for many, and both if the leaves are known."""
     if settings.slow is None:
         return None
-    if job.nodes > settings.slow.most_nodes:
+    if job.nodes > settings.slow.max_nodes:
         return LargeJobDetector(job, settings.jobwide)
     pairwise = SlowDetector(job, settings.slow)
     return pairwise if job.fabric is None else CombinedDetector(pairwise, LargeJobDetector(job, settings.jobwide))

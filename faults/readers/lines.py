@@ -21,7 +21,7 @@ class Splitter:
     def __init__(self, *, source: str, tally: ParseErrors, max_bytes: int = MAX_LINE_BYTES) -> None:
         self._source = source
         self._tally = tally
-        self._most_bytes = max_bytes
+        self._max_bytes = max_bytes
         self._held = bytearray()
         self._dropping = False
 
@@ -44,7 +44,7 @@ class Splitter:
     def _hold(self, part: bytes) -> None:
         if self._dropping or not part:
             return
-        if len(self._held) + len(part) > self._most_bytes:
+        if len(self._held) + len(part) > self._max_bytes:
             self._held.clear()
             self._dropping = True
             self._tally.add(self._source, TOO_LONG)
@@ -99,7 +99,7 @@ def whole_document(content: bytes | Iterable[bytes], *, max_bytes: int = MAX_BYT
     return bytes(held)
 
 
-def most_values(data: bytes, *, most: int = MAX_VALUES) -> bytes:
+def max_values(data: bytes, *, most: int = MAX_VALUES) -> bytes:
     """Return the same bytes, if parsing them as JSON cannot make more values than the limit."""
     if sum(map(data.count, (b",", b"[", b"{"))) > most:
         raise MalformedError("too many values")

@@ -10,7 +10,7 @@ from typing import Final
 from faults.observations import Observation, OperationCounts
 from faults.readers.fields import MAX_INDEX, Record, items, mapping, parse_record, text, whole
 from faults.readers.job_map import JobMap
-from faults.readers.lines import most_values, whole_document
+from faults.readers.lines import max_values, whole_document
 from faults.readers.parse_errors import MalformedError, ParseErrors
 
 MAX_PROCESSES = 1 << 17
@@ -46,7 +46,7 @@ def parse_ras(
     """Parse one reply to a status request.  Lines before the JSON (the protocol's OK) are skipped."""
     with tally.skipping(SOURCE):
         data = whole_document(content)
-        record = parse_record(most_values(data[max(data.find(b"{"), 0) :]))
+        record = parse_record(max_values(data[max(data.find(b"{"), 0) :]))
         communicators = [each for each in items(record, "communicators") if isinstance(each, dict)]
         tally.add(SOURCE, "communicator is no mapping", times=len(record["communicators"]) - len(communicators))
         # The largest first: it identifies the processes of the others.

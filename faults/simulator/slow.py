@@ -39,7 +39,7 @@ class Clocks:
 
     skew_s: Times  # per node
     late: NDArray[np.float32]  # per NIC: its agent's clock between the earliest (0) and the latest (1)
-    most_s: float
+    max_s: float
     noise: Noise
     rng: np.random.Generator
     node: NDArray[np.int64]  # per NIC
@@ -49,14 +49,14 @@ class Clocks:
     @classmethod
     def of(cls, skew_s: Times | None, cluster: Cluster, rng: np.random.Generator, *, noise: Noise) -> "Clocks":
         skew_s = np.zeros(cluster.shape.nodes) if skew_s is None else skew_s
-        most_s = float(np.abs(skew_s).max(initial=0.0))
-        of_node = (skew_s + most_s) / (2.0 * most_s) if most_s else np.zeros(skew_s.size)
+        max_s = float(np.abs(skew_s).max(initial=0.0))
+        of_node = (skew_s + max_s) / (2.0 * max_s) if max_s else np.zeros(skew_s.size)
         node = cluster.fabric.node
         edge_s = float(rng.uniform(0.0, noise.step_s))
-        return cls(skew_s, of_node[node].astype(np.float32), most_s, noise, rng, node, edge_s)
+        return cls(skew_s, of_node[node].astype(np.float32), max_s, noise, rng, node, edge_s)
 
     def both(self, one: FaultEvent, from_s: float, to_s: float) -> NDArray[np.float32]:
-        early, late = (felt_log(one, from_s + by_s, to_s + by_s) for by_s in (-self.most_s, self.most_s))
+        early, late = (felt_log(one, from_s + by_s, to_s + by_s) for by_s in (-self.max_s, self.max_s))
         return np.array([early, late], np.float32)
 
     def moved(self, flowing_s: float) -> NDArray[np.float32]:

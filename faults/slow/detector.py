@@ -42,7 +42,7 @@ class SlowDetector:
         s = settings or SlowSettings()
         ranks = len(job.rank_node)
         self._job, self._settings = job, s
-        nodes = job.nodes if job.nodes <= s.most_nodes else 0  # nodes whose pairs are evaluated
+        nodes = job.nodes if job.nodes <= s.max_nodes else 0  # nodes whose pairs are evaluated
         self._sockets = Sockets(nodes, 2 * s.window_s + 1.0)
         self._wires = NetworkDetector(self._sockets, s)
         self._delays = Delays(nodes, keep_s=2 * RIPE * s.window_s, ripe_s=RIPE * s.window_s)
@@ -158,7 +158,7 @@ class SlowDetector:
         """Return the accepted chance of a false entity per window: higher if steps are longer as well."""
         s = self._settings
         measured = self._harm(now_s - s.window_s, now_s)
-        if measured is None or measured.ratio < s.least_harm or self._slow.confirmed():
+        if measured is None or measured.ratio < s.min_harm or self._slow.confirmed():
             return s.false_per_window
         return min(s.false_given_harm, s.false_per_window / max(measured.chance, 1e-9))
 
@@ -208,12 +208,12 @@ class SlowDetector:
         implied = 1.0 / (1.0 - slow.saved)
         if slow.probed and measured is not None:  # slow beyond doubt; steps only need not to refute it
             most = measured.log_ratio + 1.645 * measured.error
-            if implied >= s.least_harm and most >= np.log(s.least_harm):
+            if implied >= s.min_harm and most >= np.log(s.min_harm):
                 return max(1.0, measured.ratio)
         if not slow.own or measured is None:  # steps cannot show a slowness older than their start
-            return implied if implied >= s.least_implied_harm else None
+            return implied if implied >= s.min_implied_harm else None
         sure = measured.chance < s.chance_of_harm or (measured.log_ratio > 0 and implied >= s.plain_harm)
-        return measured.ratio if sure and not slow.probed and min(measured.ratio, implied) >= s.least_harm else None
+        return measured.ratio if sure and not slow.probed and min(measured.ratio, implied) >= s.min_harm else None
 
     def _diagnosis(self, now_s: float) -> Iterator[Diagnosis]:
         wires = self._slow.confirmed()

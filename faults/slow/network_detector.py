@@ -131,9 +131,9 @@ class NetworkDetector:
     def _window(self, span: Span, change: Floats) -> _Window:
         s = self._settings
         mbit = span.bandwidth_mbit(s.busy_ticks)
-        least_us = np.maximum(span.busy_us, s.busy_ticks * TICK_US)
-        unread = span.rwnd_us > STARVED * least_us
-        starved = unread | (span.sndbuf_us > STARVED * least_us)
+        min_us = np.maximum(span.busy_us, s.busy_ticks * TICK_US)
+        unread = span.rwnd_us > STARVED * min_us
+        starved = unread | (span.sndbuf_us > STARVED * min_us)
         return _Window(np.log(np.where(self._masked | starved, np.nan, mbit)), _busy_share(span), change, unread)
 
     def _foreign(self, span: Span, mbit: Floats, now_s: float) -> tuple[tuple[int, int], ...]:
@@ -195,7 +195,7 @@ class NetworkDetector:
         self, observed: Observed, window: _Window, kind: Ints, false_per_window: float, *, own: bool
     ) -> list[Slow]:
         entities = explain(observed, false_per_window=false_per_window, false_beside=self._settings.false_per_window)
-        entities = tuple(e for e in entities if e.slowdown >= np.log(self._settings.least_slowdown))
+        entities = tuple(e for e in entities if e.slowdown >= np.log(self._settings.min_slowdown))
         if not own:
             entities = tuple(e for e in entities if apart(observed.sockets > e.slowdown / 2) <= MAX_AT_START)
         found = [Slow(e, _saved(e, kind, window.busy), own) for e in entities]

@@ -24,9 +24,9 @@ class SlowSettings(Frozen):
 
     false_per_window: Share = 1e-4  # of each fit: the price of an entity; harm and persistence come on top
     false_given_harm: Share = 3e-2  # the same if steps are longer than noise explains: both must happen by chance
-    least_slowdown: Ratio = 1.1  # of an edge, below which nothing is named
-    least_harm: Ratio = 1.08  # of the step time against its baseline
-    least_implied_harm: Ratio = 1.15  # without a baseline: the saving at the fastest peers' bandwidth
+    min_slowdown: Ratio = 1.1  # of an edge, below which nothing is named
+    min_harm: Ratio = 1.08  # of the step time against its baseline
+    min_implied_harm: Ratio = 1.15  # without a baseline: the saving at the fastest peers' bandwidth
     chance_of_harm: Share = 0.05  # above, longer steps may be noise
     plain_harm: Ratio = 1.15  # if implied this clearly, longer steps need not be certain: they may scatter by 40 %
     pacing_share: Share = 0.7  # of the slowest edge's time: a smaller one does not set the speed
@@ -42,4 +42,4 @@ class SlowSettings(Frozen):
     gap_winsor_sigma: Annotated[float, Field(gt=0, le=20)] = 3.0  # one pause, however long, counts no more than this
 
     # Memory and time grow with its square, since every pair has an entry.  Larger jobs: faults/large_jobs.
-    most_nodes: Annotated[int, Field(ge=1, le=256)] = 128
+    max_nodes: Annotated[int, Field(ge=1, le=256)] = 128

@@ -34,14 +34,14 @@ class RecordQueue:
         beat: Callable[[], Line],
         poll: Callable[[], None],
         heartbeat_s: float = 0.5,
-        most_waiting: int = MAX_WAITING,
+        max_waiting: int = MAX_WAITING,
     ) -> None:
         self.tally = QueueStats()
         self._sink = sink
         self._beat, self._poll = beat, poll
         self._turns = max(1, round(heartbeat_s / TURN_S))
         self._turn_s = heartbeat_s / self._turns
-        self._most_waiting = most_waiting
+        self._max_waiting = max_waiting
         self._waiting: deque[tuple[str, Callable[[], Line]]] = deque()
         self._stop = threading.Event()
         self._turning = threading.Lock()
@@ -52,7 +52,7 @@ class RecordQueue:
 
     def put(self, kind: str, line: Callable[[], Line]) -> None:
         """Queue a record without waiting or raising.  The queue's thread makes the line."""
-        if len(self._waiting) >= self._most_waiting:
+        if len(self._waiting) >= self._max_waiting:
             self.tally.dropped += 1
         else:
             self._waiting.append((kind, line))

@@ -44,8 +44,8 @@ class RunView:
     checkpoint_step: int | None = None  # of the newest checkpoint
     checkpoints: int = 0
     attempt_step: int | None = None  # the first that this attempt reported
-    least_workers: int = 1
-    most_workers: int = 1
+    min_workers: int = 1
+    max_workers: int = 1
     requested_workers: int | None = None  # by the actuator; None: as many as possible
 
     def places_on(self, node_ids: frozenset[str]) -> tuple[RankLocation, ...]:
@@ -53,8 +53,8 @@ class RunView:
 
 
 class RunStatusActor:
-    def __init__(self, run: str, least_workers: int, most_workers: int) -> None:
-        self._view = RunView(run=run, least_workers=least_workers, most_workers=most_workers)
+    def __init__(self, run: str, min_workers: int, max_workers: int) -> None:
+        self._view = RunView(run=run, min_workers=min_workers, max_workers=max_workers)
         self._workers: dict[int, Any] = {}
 
     def view(self) -> RunView:
@@ -107,10 +107,10 @@ class RunStatusActor:
         return len(places)
 
 
-def create_run_status_actor(run: str, *, least_workers: int, most_workers: int) -> Any:
+def create_run_status_actor(run: str, *, min_workers: int, max_workers: int) -> Any:
     """Create the status actor of this process's run, on the same node."""
     here = ray.get_runtime_context().get_node_id()
     actor: Any = ray.remote(num_cpus=0)(RunStatusActor)
     return actor.options(
         name=PREFIX + run, namespace=NAMESPACE, get_if_exists=True, label_selector={"ray.io/node-id": here}
-    ).remote(run, least_workers, most_workers)
+    ).remote(run, min_workers, max_workers)

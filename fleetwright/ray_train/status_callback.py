@@ -44,8 +44,8 @@ class RunStatusCallback(ControllerCallback, WorkerGroupCallback, ReportCallback)
             scaling = train_run_context.scaling_config
             self._actor = create_run_status_actor(
                 train_run_context.get_run_config().name,
-                least_workers=scaling.min_workers,
-                most_workers=scaling.max_workers,
+                min_workers=scaling.min_workers,
+                max_workers=scaling.max_workers,
             )
             TrainProcess.status_actor = self._actor
 

@@ -48,7 +48,7 @@ def redundancy_advice(
     expert_bytes: int,
     rule: Dispatch = Dispatch.EQUAL,
     target: float = TARGET,
-    most_steps: int = MAX_STEPS,
+    max_steps: int = MAX_STEPS,
 ) -> Step:
     """The fewest slots whose mean bound meets the target, or the most that steps reach.
 
@@ -57,7 +57,7 @@ def redundancy_advice(
     RuleError.raise_for(() if target >= 1 else [(("target",), f"must be at least 1, got {target:g}")])
     layers, experts = tokens.shape
     step = Step(layout.slots, float(lower_bound(tokens, layout=layout, rule=rule).mean()), 0)
-    for more in range(1, most_steps + 1):
+    for more in range(1, max_steps + 1):
         larger = replace(layout, slots_of_gpu=layout.slots_of_gpu + more)
         if step.bound_mean <= target or larger.slots > MAX_SLOTS or int(larger.slots_of_gpu.max()) > experts:
             break

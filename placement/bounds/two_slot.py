@@ -37,7 +37,7 @@ TWOS: Any = cast("Any", types).NamedTuple((float64[::1], int64, int64, int64), T
 
 
 @jit_inner
-def least_count(weight: float, limit: float) -> int:
+def min_count(weight: float, limit: float) -> int:
     """The minimum number of copies that each weigh at most the limit."""
     return max(1, int(np.ceil(weight / limit - ROUNDING)))
 
@@ -78,7 +78,7 @@ def thresholds(case: TwoSlotCase, ceiling: float) -> Floats:
     found = np.empty(len(weights) * MAX_THRESHOLDS)
     filled = 0
     for expert in range(len(weights)):
-        count = least_count(weights[expert], ceiling)
+        count = min_count(weights[expert], ceiling)
         for more in range(count, min(case.most, count + MAX_THRESHOLDS - 1) + 1):
             if weights[expert] / more <= ceiling / 2:
                 break
@@ -120,7 +120,7 @@ def _options(case: TwoSlotCase, rows: Floats, ceiling: float) -> Options:
     filled = 0
     for expert in range(experts):
         first[expert] = filled
-        least = least_count(weights[expert], ceiling)
+        least = min_count(weights[expert], ceiling)
         for count in range(least, max(least, case.most) + 1):
             at = place(rows, weights[expert] / count, ceiling)
             if filled - first[expert] == OPTIONS - 1:

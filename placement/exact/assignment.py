@@ -146,7 +146,7 @@ def add_max_load(model: AssignmentModel) -> None:
         model.program.at_most(f"max_load_{gpu}", [*model.load(gpu), (model.max_load, -1.0)], 0)
 
 
-def least_max_load(model: AssignmentModel) -> AssignmentModel:
+def min_max_load(model: AssignmentModel) -> AssignmentModel:
     """The whole program: minimise T."""
     add_count(model)
     add_copies(model)

@@ -13,7 +13,7 @@ import numpy as np
 from fleet.documents import RuleError, Violation
 from fleet.solvers import Deadline, Limits, Solver, SolveStatus
 from placement.arrays import Floats, Ints
-from placement.exact.assignment import AssignmentModel, Case, least_max_load
+from placement.exact.assignment import AssignmentModel, Case, min_max_load
 from placement.exact.pattern_model import list_patterns, lowest_ceiling
 from placement.exact.program import Certificate, limits_after_building
 from placement.imbalance import imbalance
@@ -103,7 +103,7 @@ def _by_assignment(case: Case, *, solver: Solver, deadline: Deadline) -> tuple[I
     model = AssignmentModel.of(case)
     if not model.has_every_expert:
         return None, None, SolveStatus.OPTIMAL
-    program = least_max_load(model).program
+    program = min_max_load(model).program
     outcome = program.run(solver=solver, limits=limits_after_building(deadline, begun_s=begun_s))
     if outcome.status is SolveStatus.INFEASIBLE:
         return None, None, SolveStatus.OPTIMAL

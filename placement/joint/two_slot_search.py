@@ -18,7 +18,7 @@ from numba import boolean, float64, int64
 from fleet.numba_cache import jit_entry, jit_inner
 from placement.arrays import Floats, Ints
 from placement.bounds.lower_bound import two_slot_cases
-from placement.bounds.two_slot import TWOS, TwoSlotCase, is_infeasible, least_count, place, thresholds
+from placement.bounds.two_slot import TWOS, TwoSlotCase, is_infeasible, min_count, place, thresholds
 from placement.layout import Layout
 
 GIVERS, TAKERS = 6, 10  # the best givers and takers of a copy, tried with each other
@@ -121,7 +121,7 @@ def _settled(lines: Ints, keep: int) -> int:
 @jit_inner
 def _evaluate(case: TwoSlotCase, state: Counting, expert: int, ceiling: float) -> None:
     """Recompute the places of an expert's copies."""
-    least = least_count(case.weights[expert], ceiling)
+    least = min_count(case.weights[expert], ceiling)
     for step in range(3):
         after = state.counts[expert] + step - 1
         fits = after >= least
@@ -199,7 +199,7 @@ def _initial(case: TwoSlotCase, ceiling: float, counts: Ints) -> Counting:
     for row in range(len(rows)):
         state.lines[BROKEN, row], state.lines[PRICE, row] = -case.singles, 1
     for expert in range(len(counts)):
-        counts[expert] = max(counts[expert], least_count(case.weights[expert], ceiling))
+        counts[expert] = max(counts[expert], min_count(case.weights[expert], ceiling))
         _evaluate(case, state, expert, ceiling)
         _climb(state.lines[STAIR], counts[expert], state.experts[NOW, expert])
     return state

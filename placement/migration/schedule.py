@@ -109,7 +109,7 @@ def schedule_moves(
     waiting = []
     for layer in range(len(before)):
         steps = steps_of_layer(
-            before[layer], after[layer], tokens[layer], layout=layout, rule=rule, most_copies=copies_per_batch
+            before[layer], after[layer], tokens[layer], layout=layout, rule=rule, max_copies=copies_per_batch
         )
         waiting.append(
             _timed(
@@ -120,7 +120,7 @@ def schedule_moves(
                 layout=layout,
                 expert_bytes=expert_bytes,
                 links=links,
-                most_copies=copies_per_batch,
+                max_copies=copies_per_batch,
             )
         )
     return _in_order(waiting, even.copy(), expert_bytes)
@@ -155,7 +155,7 @@ def _timed(
     layout: Layout,
     expert_bytes: float,
     links: Links,
-    most_copies: int,
+    max_copies: int,
 ) -> list[_Timed]:
     def of(step: Step) -> _Timed:
         sources, sent = _sources(step, row, after, layout)
@@ -165,7 +165,7 @@ def _timed(
     row, timed, left = before.copy(), [], deque(steps)
     while left:
         batch = of(left.popleft())
-        while left and (both := _joined(batch.step, left[0], row, most_copies)) is not None:
+        while left and (both := _joined(batch.step, left[0], row, max_copies)) is not None:
             together = of(both)
             if together.seconds > max(batch.seconds, of(left[0]).seconds):
                 break
@@ -178,10 +178,10 @@ def _timed(
     return timed
 
 
-def _joined(step: Step, following: Step, row: Ints, most_copies: int) -> Step | None:
+def _joined(step: Step, following: Step, row: Ints, max_copies: int) -> Step | None:
     """Both steps at once, or None where not allowed."""
     slots, copies = step.slots + following.slots, step.copies + following.copies
-    if step.beside or following.beside or len(copies) > most_copies or needs_room(slots, row):
+    if step.beside or following.beside or len(copies) > max_copies or needs_room(slots, row):
         return None
     return Step(slots, copies, beside=False, imbalance=following.imbalance)
 
@@ -216,9 +216,9 @@ def _seconds(sent: Ints, expert_bytes: float, links: Links) -> float:
 
 
 def steps_of_layer(
-    before: Ints, after: Ints, tokens: Floats, *, layout: Layout, rule: Dispatch = Dispatch.EQUAL, most_copies: int
+    before: Ints, after: Ints, tokens: Floats, *, layout: Layout, rule: Dispatch = Dispatch.EQUAL, max_copies: int
 ) -> list[Step]:
-    """From row to row [slots] under loads [experts]; a ring longer than `most_copies` is still one step."""
+    """From row to row [slots] under loads [experts]; a ring longer than `max_copies` is still one step."""
     row, at = before.copy(), _even(before, tokens, layout, rule)
     loads = set(np.flatnonzero(loads_copy(before[np.newaxis], after[np.newaxis], layout=layout)[0]).tolist())
     left = set(np.flatnonzero(before != after).tolist())
@@ -228,7 +228,7 @@ def steps_of_layer(
         start, reached = row.copy(), np.inf
         while left and reached > at + WORSE:
             group, value = _best(row, after, left, tokens, layout=layout, rule=rule)
-            if joined and len(loads & {*joined, *group}) > most_copies:
+            if joined and len(loads & {*joined, *group}) > max_copies:
                 break
             joined += group
             left -= set(group)

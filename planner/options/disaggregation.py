@@ -87,12 +87,12 @@ def within_link(estimate: Estimate, config: ReplicaConfig, *, input_tokens: int)
     link = link_gb_per_s(config.gpu, config.gpus)
     if config.kv_link_gb_per_s is not None:
         link = min(link, config.kv_link_gb_per_s * config.gpus)
-    most_rps = LINK_REACHED * link / sent_gb if sent_gb else inf
-    if estimate.max_rps <= most_rps:
+    max_rps = LINK_REACHED * link / sent_gb if sent_gb else inf
+    if estimate.max_rps <= max_rps:
         return estimate
     ends = estimate.interval_90
-    capped = None if ends is None else (min(ends[0], most_rps), min(ends[1], most_rps))
-    return Estimate(most_rps, interval_90=capped)
+    capped = None if ends is None else (min(ends[0], max_rps), min(ends[1], max_rps))
+    return Estimate(max_rps, interval_90=capped)
 
 
 def slower_link_gb_per_s(prefill: tuple[GpuSpec, int], decode: tuple[GpuSpec, int]) -> float | None:

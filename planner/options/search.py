@@ -107,8 +107,8 @@ class Search:
         """After `run`: demand that no option serves, with the reason per GPU type."""
         workload = self.table.workload
         for number, bucket in enumerate(self.table.buckets):
-            least_rps = workload.planned_rps * bucket.share / MAX_REPLICAS_PER_BUCKET
-            if least_rps > 0 and not self._serves(number):
+            min_rps = workload.planned_rps * bucket.share / MAX_REPLICAS_PER_BUCKET
+            if min_rps > 0 and not self._serves(number):
                 at = ("workloads", self.position, "buckets", "share", bucket.row, bucket.column)
                 yield at, f"no option can serve bucket {bucket_name(bucket)}: {self._reasons(number)}"
         if workload.min_replicas and not any(variant.serves_anything for variant in self.tried.values()):

@@ -108,4 +108,4 @@ def _refuse(grid: Sequence[float], max_plans: int) -> None:
     if not grid or not rising or not 0 < grid[0] <= grid[-1] < inf:
         raise RuleError([(("grid",), "must rise from above 0")])
     if max_plans < 1:
-        raise RuleError([(("most_plans",), f"{max_plans} is out of range, expected at least 1")])
+        raise RuleError([(("max_plans",), f"{max_plans} is out of range, expected at least 1")])

@@ -86,7 +86,7 @@ class ServiceCuts:
     def need(self, cut: Cut, rates: Floats) -> float:
         return float(cut.per_rps @ rates) * (1 - SAFETY)
 
-    def most_violated_known(self, ready: Floats, rates: Floats, *, most: int) -> list[tuple[int, float]]:
+    def max_violated_known(self, ready: Floats, rates: Floats, *, most: int) -> list[tuple[int, float]]:
         """The known cuts that these counts violate most, with the violation in replicas."""
         if not self.pool:
             return []

@@ -216,11 +216,11 @@ class _Headroom:
     def _clocks(self, one: ServerClass, period: int) -> tuple[float, float]:
         """Return the options within the slack with the lowest power at the risk, for the class alone."""
         busy, most = busy_in(one.group, period), 1 + slack_of(one, self.terms) + ROUNDING
-        best, least_w = (1.0, 1.0), self._alone_w(self._full(one, period))
+        best, min_w = (1.0, 1.0), self._alone_w(self._full(one, period))
         for token, prompt in levels_of(one, self.terms):
             at = working(one, busy, token_clock=token, prompt_clock=prompt, sigmas=self.terms.sigmas)
-            if at.slowdown <= most and not at.saturated and self._alone_w(at) < least_w:
-                best, least_w = (token, prompt), self._alone_w(at)
+            if at.slowdown <= most and not at.saturated and self._alone_w(at) < min_w:
+                best, min_w = (token, prompt), self._alone_w(at)
         return best
 
     def _alone_w(self, at: Working) -> float:

@@ -90,9 +90,9 @@ def _places(horizon_s: float, quantile: float, step_s: float) -> tuple[int, int,
     if quantile not in QUANTILES:
         known = ", ".join(map(str, QUANTILES))
         raise RuleError([(("quantile",), f"must be one of {known}, got {quantile:g}")])
-    lag, most_s = horizon_s / step_s, LAGS[-1] * step_s
+    lag, max_s = horizon_s / step_s, LAGS[-1] * step_s
     if not 0 < lag <= LAGS[-1] + 1e-9:
-        raise RuleError([(("horizon_s",), f"must be above 0 and at most {most_s:g}, got {horizon_s:g}")])
+        raise RuleError([(("horizon_s",), f"must be above 0 and at most {max_s:g}, got {horizon_s:g}")])
     upper = min(bisect_left(LAGS, lag - 1e-9), len(LAGS) - 1)
     lower = max(0, upper - 1)
     share = 1.0 if lower == upper else (lag - LAGS[lower]) / (LAGS[upper] - LAGS[lower])

@@ -121,7 +121,7 @@ class Guard(Generic[StateT]):
         limit_w = state.limit_w
         has_reading = 0 <= reading.row_w <= limit_w and 0 <= now_s - reading.at_s <= self._stale_after_s
         planned = state.had_budget and budget.limit_w == limit_w and now_s < budget.expires_at_s
-        if not has_reading or not planned or state.commands.reserve_w > self.settings.most_reserved * limit_w:
+        if not has_reading or not planned or state.commands.reserve_w > self.settings.max_reserved * limit_w:
             return None
         if servers is not None and not (
             state.has_readback and self._readback.check(state.commands, servers, now_s=now_s) is None

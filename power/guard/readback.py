@@ -4,7 +4,7 @@
     reloaded       the driver's load count differs: the server lost every cap
     late           not right, and the command is older than its delay and a margin by a newer report of the server;
                    or right before and not now; or without a report for long
-    unresponsive   late more than `most_tries` times in a row, or without a report
+    unresponsive   late more than `max_tries` times in a row, or without a report
     landed         not right, but the previous command now holds: the newer command has its full time from here
 
 A command in flight is not overtaken: over a path of 40 s the newest value follows when the older one has landed, and
@@ -148,7 +148,7 @@ class Readback:
         due_s = np.where(right, SHOWN, np.where(late, now_s + waiting_s, commands.due_s))
         due_s = np.where(landed, now_s + self._clock_wait_s, due_s)
         sent = np.where(right | late | landed, expected[:BRAKE], commands.sent)
-        unresponsive = (tries > self._settings.most_tries) | silent
+        unresponsive = (tries > self._settings.max_tries) | silent
         excess_w = self._excess_w(expected, held, silent)
         after = CommandState(
             expected=expected,

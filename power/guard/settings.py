@@ -33,11 +33,11 @@ class GuardSettings(Frozen):
     )
 
     margin_s: Seconds = 4.0  # beyond a declared delay, before an order counts as ignored: two periods
-    most_tries: Annotated[int, Field(ge=1, le=20)] = 2  # repetitions before a server counts as unresponsive
+    max_tries: Annotated[int, Field(ge=1, le=20)] = 2  # repetitions before a server counts as unresponsive
     longest_wait_s: Annotated[float, Field(gt=0, le=3600)] = 60.0  # between two commands to an unresponsive server
     silent_after_s: Annotated[float, Field(gt=0, le=3600)] = 10.0  # without a report of the agent
     clock_tolerance: Annotated[float, Field(ge=0, le=0.1)] = 0.011  # devices round to their steps: 15 of 1410 MHz
-    most_reserved: Share = 0.05  # of the budget: with a larger reserve for unresponsive servers the row is degraded
+    max_reserved: Share = 0.05  # of the budget: with a larger reserve for unresponsive servers the row is degraded
 
     lead_s: Seconds = 60.0  # so long before a lower limit comes into force, the policy is given it
     degraded: Annotated[tuple[Clock, ...], Field(min_length=5, max_length=5)] = POLCA_DEGRADED

@@ -133,6 +133,6 @@ def _has_held(state: GuardState[Any], health: TelemetryHealth, settings: GuardSe
 def _with_telemetry(state: GuardState[Any], health: TelemetryHealth, settings: GuardSettings) -> Change:
     if not health.planned:
         return GuardMode.DEGRADED, Cause.BUDGET_EXPIRED if state.had_budget else Cause.NO_BUDGET
-    if state.commands.reserve_w > settings.most_reserved * health.limit_w:
+    if state.commands.reserve_w > settings.max_reserved * health.limit_w:
         return GuardMode.DEGRADED, Cause.ACTUATION_IGNORED
     return GuardMode.NORMAL, Cause.RECOVERED

@@ -61,7 +61,7 @@ class Margins(NamedTuple):
     learn_prompts: float = 0.03
     learn_pressure: float = 0.03
     # Share of busy servers that read prompts, beyond which batched requests would wait too long for others' prompts.
-    most_reading: float = 0.10
+    max_reading: float = 0.10
     routing_band: float = 0.10  # a routing step is undone this far below where it was taken
 
 
@@ -199,7 +199,7 @@ class Ladder:
 
     def _step(self, step: int, pressure: float, reading: float) -> int:
         """Return the routing step: one up above its pressure, one down below its pressure by the band."""
-        if reading > self.margins.most_reading:
+        if reading > self.margins.max_reading:
             return max(0, step - 1)
         if step < len(self.routing) and pressure > self.routing[step].above:
             return step + 1

@@ -45,9 +45,9 @@ def admitted(state: RowState, i: int, request: Record) -> bool:
     """Return whether the power limit admits a prompt on a server."""
     row, server = state.row[0], state.servers[i]
     waited_s = 0.0 if isnan(request.held_since_s) else row.now_s - request.held_since_s
-    most_w = _limit_w(server.priority, waited_s, row.patience_s, row.low_limit_w, row.high_limit_w)
+    max_w = _limit_w(server.priority, waited_s, row.patience_s, row.low_limit_w, row.high_limit_w)
     step_w = prompt_w(state.kinds[server.kind, 1], server.prompt_clock) - server.modelled_w
-    return bool(_admits(row.ratio * (row.modelled_w + row.swing_w), row.ratio * step_w, most_w))
+    return bool(_admits(row.ratio * (row.modelled_w + row.swing_w), row.ratio * step_w, max_w))
 
 
 @jit_inner

@@ -51,10 +51,10 @@ class Staggered:
 
 
 def stagger(
-    jobs: Sequence[TrainingJob], *, slip_s: float, most_slowdown: float = 0.02, steps: int = STEPS, seed: int = 0
+    jobs: Sequence[TrainingJob], *, slip_s: float, max_slowdown: float = 0.02, steps: int = STEPS, seed: int = 0
 ) -> Staggered:
     """Return the offsets with the lowest peak: exact for few combinations, else the best of several descents."""
-    groups = [_group(members, slip_s, steps, seed) for members in grouped_by_period(jobs, most_slowdown=most_slowdown)]
+    groups = [_group(members, slip_s, steps, seed) for members in grouped_by_period(jobs, max_slowdown=max_slowdown)]
     return Staggered(
         starts=tuple(start for group in groups for start in group.starts),
         peak_w=sum(group.peak_w for group in groups),
@@ -65,11 +65,11 @@ def stagger(
     )
 
 
-def grouped_by_period(jobs: Sequence[TrainingJob], *, most_slowdown: float) -> list[list[TrainingJob]]:
+def grouped_by_period(jobs: Sequence[TrainingJob], *, max_slowdown: float) -> list[list[TrainingJob]]:
     """Return the fewest groups that share periods with no job slowed beyond the limit, from the longest period on."""
     groups: list[list[TrainingJob]] = []
     for job in sorted(jobs, key=lambda one: -one.iteration_s):
-        if groups and groups[-1][0].iteration_s <= job.iteration_s * (1 + most_slowdown) * (1 + 1e-12):
+        if groups and groups[-1][0].iteration_s <= job.iteration_s * (1 + max_slowdown) * (1 + 1e-12):
             groups[-1].append(job)
         else:
             groups.append([job])

@@ -88,10 +88,10 @@ class Feed(PowerDomain):
             yield ("ride_through_share",), f"must be 1 on a feed with redundancy {self.redundancy}, or the feed 2N"
         if self.budget_w is None or self.limit_w is None:
             return
-        most_w = self.limit_w * self.ride_through_share
+        max_w = self.limit_w * self.ride_through_share
         for period, budget_w in enumerate(self.budget_w):
-            if budget_w > most_w:
-                message = f"is above the rating, allowed: 0 to {most_w:,.10g} W, got {budget_w:,.10g}"
+            if budget_w > max_w:
+                message = f"is above the rating, allowed: 0 to {max_w:,.10g} W, got {budget_w:,.10g}"
                 yield ("budget_w", period), message
 
 

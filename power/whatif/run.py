@@ -120,10 +120,10 @@ def provisioned_w(request: RowRequest, sources: Sources) -> float:
     )
     free = _free(model, work, seed=request.seed, together=together)
     found_w = free.peak_w / request.peak_share
-    most_w = min(NO_LIMIT_W, MAX_SERVER_W * request.budget_servers)
-    if not MIN_BUDGET_W <= found_w <= most_w:
+    max_w = min(NO_LIMIT_W, MAX_SERVER_W * request.budget_servers)
+    if not MIN_BUDGET_W <= found_w <= max_w:
         description = f"{request.budget_servers} of these would get {found_w:g} W"
-        raise RuleError([(("server",), f"{description}, allowed: {MIN_BUDGET_W:g} to {most_w:g} W")])
+        raise RuleError([(("server",), f"{description}, allowed: {MIN_BUDGET_W:g} to {max_w:g} W")])
     return found_w
 
 

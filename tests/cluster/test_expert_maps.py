@@ -51,7 +51,7 @@ def application(ray_cluster: RayCluster, folder: Path) -> Iterator[RayServeAppli
         input_tokens=(1000,),
         output_tokens=(100,),
         share=((1.0,),),
-        routes={ENGINES: Route(replicas=REPLICAS, most_in_flight=100)},
+        routes={ENGINES: Route(replicas=REPLICAS, max_in_flight=100)},
         cells=(CellWeights(row=0, column=0, weights={ENGINES: 1.0}),),
     )
     app = {

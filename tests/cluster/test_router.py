@@ -29,14 +29,14 @@ MAX_WAITING = 20  # in a queue of the router
 EVEN = dict(zip(ENGINES, (0.5, 0.3, 0.2), strict=True))
 
 
-def table(version: str, weights: dict[str, float], *, most_in_flight: int = 100) -> RoutingTable:
+def table(version: str, weights: dict[str, float], *, max_in_flight: int = 100) -> RoutingTable:
     """Build a table of one bucket."""
     return RoutingTable(
         version=version,
         input_tokens=(1000,),
         output_tokens=(100,),
         share=((1.0,),),
-        routes={name: Route(replicas=1, most_in_flight=most_in_flight) for name in weights},
+        routes={name: Route(replicas=1, max_in_flight=max_in_flight) for name in weights},
         cells=(CellWeights(row=0, column=0, weights=weights),),
     )
 
@@ -55,7 +55,7 @@ class Served:
         application = {
             "name": APP,
             "import_path": "tests.deploy.router.serve_engines:build",
-            "args": {"engines": list(ENGINES), "settings": {"patience_s": PATIENCE_S, "most_waiting": MAX_WAITING}},
+            "args": {"engines": list(ENGINES), "settings": {"patience_s": PATIENCE_S, "max_waiting": MAX_WAITING}},
             "external_scaler_enabled": True,
             "deployments": [{"name": SERVE_NAME, "user_config": config}],
         }
@@ -244,7 +244,7 @@ async def test_under_overload_high_priority_requests_start_earlier_and_low_ones_
     http: httpx.AsyncClient, served: Served, tmp_path: Path
 ) -> None:
     """High-priority requests overtake at four places and two full queues; low-priority ones complete as well."""
-    served.declare(table("p7", {"on-a100": 0.5, "on-l4": 0.5}, most_in_flight=2))
+    served.declare(table("p7", {"on-a100": 0.5, "on-l4": 0.5}, max_in_flight=2))
     warm = Load(http, served.url)
     async with asyncio.timeout(PATIENCE_S):
         while not warm.by("p7"):

@@ -78,7 +78,7 @@ def table() -> RoutingTable:
         input_tokens=(1000,),
         output_tokens=(100,),
         share=((1.0,),),
-        routes={name: Route(replicas=1, most_in_flight=100) for name in weights},
+        routes={name: Route(replicas=1, max_in_flight=100) for name in weights},
         cells=(CellWeights(row=0, column=0, weights=weights),),
     )
 

@@ -49,7 +49,7 @@ def test_the_number_of_workers_follows_the_request_and_training_resumes_from_a_c
             to=f"unix:{inboxes}/none",
             steps=ENDLESS,
             workers=MAX,
-            least_workers=1,
+            min_workers=1,
             healed=True,
         )
         settings = tmp_path / "train.json"

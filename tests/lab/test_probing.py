@@ -25,10 +25,10 @@ EDGES = {(node, other) for node in range(NODES) for other in range(NODES) if oth
 
 def test_the_delay_of_a_probe_matches_the_link_rate() -> None:
     with running_network(nodes=NODES, rate_mbit=RATE_MBIT) as network, probing(network) as probers:
-        least_s = least_delays(probers)
-    assert set(least_s) == EDGES
+        min_s = min_delays(probers)
+    assert set(min_s) == EDGES
     expected_s = 8e-6 * (SIZE_BYTES - BURST_BYTES) / RATE_MBIT
-    assert all(0.9 * expected_s <= delay_s <= 2.0 * expected_s for delay_s in least_s.values())
+    assert all(0.9 * expected_s <= delay_s <= 2.0 * expected_s for delay_s in min_s.values())
 
 
 @pytest.mark.parametrize(
@@ -36,10 +36,10 @@ def test_the_delay_of_a_probe_matches_the_link_rate() -> None:
 )
 def test_the_slow_edges_distinguish_sender_receiver_and_link(what: str, slow: set[Edge]) -> None:
     with running_network(nodes=NODES, rate_mbit=RATE_MBIT) as network, probing(network) as probers:
-        before_s = least_delays(probers)
+        before_s = min_delays(probers)
         slow_down(network, what)
-        least_delays(probers, polls=2)  # receive the probes in flight
-        now_s = least_delays(probers)
+        min_delays(probers, polls=2)  # receive the probes in flight
+        now_s = min_delays(probers)
     ratios = {edge: now_s[edge] / before_s[edge] for edge in EDGES}
     assert {edge for edge, ratio in ratios.items() if ratio > 1.4} == slow, ratios
 
@@ -68,7 +68,7 @@ def probing(network: Network) -> Iterator[Sequence[Prober]]:
         yield made
 
 
-def least_delays(probers: Sequence[Prober], *, polls: int = POLLS) -> dict[Edge, float]:
+def min_delays(probers: Sequence[Prober], *, polls: int = POLLS) -> dict[Edge, float]:
     """Return the lowest delay of each direction over some samples."""
     found: dict[Edge, float] = {}
     for _ in range(polls):

@@ -42,8 +42,8 @@ MAYBE_ZERO = st.just(0.0) | TENTHS
 
 
 @st.composite
-def mix_problems(draw: st.DrawFn, *, most_units: int | None) -> MixProblem:
-    """One or two workloads on one or two supplies.  `most_units` bounds every stock; None leaves them unlimited."""
+def mix_problems(draw: st.DrawFn, *, max_units: int | None) -> MixProblem:
+    """One or two workloads on one or two supplies.  `max_units` bounds every stock; None leaves them unlimited."""
     bucket_count = draw(st.integers(1, 3))
     per_bucket = st.lists(MAYBE_ZERO, min_size=bucket_count, max_size=bucket_count).map(tuple)
     utilisation = draw(st.sampled_from((1.0, 0.8)))
@@ -56,7 +56,7 @@ def mix_problems(draw: st.DrawFn, *, most_units: int | None) -> MixProblem:
             name=f"f{f}",
             price_usd_per_h=draw(MAYBE_ZERO),
             slots=draw(st.sampled_from((1, 2))),
-            available=None if most_units is None else draw(st.integers(0, most_units)),
+            available=None if max_units is None else draw(st.integers(0, max_units)),
         )
         for f in range(draw(st.integers(1, 2)))
     )

@@ -68,7 +68,7 @@ def budget(at_most_usd_per_h: float) -> Limit:
 @st.composite
 def limited_problems(draw: st.DrawFn) -> MixProblem:
     """A drawn mix problem with stock and further requirements of every kind."""
-    problem = draw(mix_problems(most_units=3))
+    problem = draw(mix_problems(max_units=3))
     supplies, options = range(len(problem.supplies)), range(len(problem.options))
     limits = []
     if draw(st.booleans()):

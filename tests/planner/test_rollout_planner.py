@@ -45,7 +45,7 @@ def counts(width: int) -> st.SearchStrategy[tuple[int, ...]]:
 class TestMakeBeforeBreak:
     @given(st.data())
     def test_the_running_replicas_serve_after_every_step(self, data: st.DataObject) -> None:
-        problem = data.draw(mix_problems(most_units=None) | mix_problems(most_units=6))
+        problem = data.draw(mix_problems(max_units=None) | mix_problems(max_units=6))
         current, target = data.draw(counts(len(problem.options))), data.draw(counts(len(problem.options)))
         serves = Serving(problem)
         assume(serves(current) and serves(target))
@@ -59,7 +59,7 @@ class TestMakeBeforeBreak:
 
     @given(st.data())
     def test_a_replica_stops_only_after_its_requests_are_routed_elsewhere(self, data: st.DataObject) -> None:
-        problem = data.draw(mix_problems(most_units=None))
+        problem = data.draw(mix_problems(max_units=None))
         current, target = data.draw(counts(len(problem.options))), data.draw(counts(len(problem.options)))
         assume(Serving(problem)(current) and Serving(problem)(target))
         for before, step in pairwise(moved(problem, current, target).steps):
@@ -68,7 +68,7 @@ class TestMakeBeforeBreak:
 
     @given(st.data())
     def test_without_limits_every_start_precedes_every_stop(self, data: st.DataObject) -> None:
-        problem = data.draw(mix_problems(most_units=None))
+        problem = data.draw(mix_problems(max_units=None))
         current, target = data.draw(counts(len(problem.options))), data.draw(counts(len(problem.options)))
         assume(Serving(problem)(target))
         kinds = [step.action for step in moved(problem, current, target).steps]
@@ -76,7 +76,7 @@ class TestMakeBeforeBreak:
 
     @given(st.data())
     def test_the_stock_is_never_exceeded(self, data: st.DataObject) -> None:
-        problem = data.draw(mix_problems(most_units=4))
+        problem = data.draw(mix_problems(max_units=4))
         current, target = data.draw(counts(len(problem.options))), data.draw(counts(len(problem.options)))
         for step in moved(problem, current, target).steps:
             for f, supply in enumerate(problem.supplies):
@@ -151,7 +151,7 @@ class TestTimeAndCost:
 class TestServing:
     @given(st.data())
     def test_serving_agrees_with_routing(self, data: st.DataObject) -> None:
-        problem = data.draw(mix_problems(most_units=None))
+        problem = data.draw(mix_problems(max_units=None))
         problem = replace(problem, loads=tuple(replace(load, min_replicas=0) for load in problem.loads))
         serves = Serving(problem)
         for replicas in data.draw(st.lists(counts(len(problem.options)), min_size=1, max_size=4)):

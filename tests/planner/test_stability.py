@@ -80,7 +80,7 @@ class TestScaleUp:
         assert (decision.running, decision.moved) == ((1, 1), False)
         assert "no mix within the limits does" in decision.reason
 
-    @given(mix_problems(most_units=None), st.data())
+    @given(mix_problems(max_units=None), st.data())
     def test_after_each_window_its_load_is_served_wherever_possible(
         self, problem: MixProblem, data: st.DataObject
     ) -> None:

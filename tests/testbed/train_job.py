@@ -43,7 +43,7 @@ class TrainJob:
     stays_away: tuple[int, int] | None = None  # rank and step; the rank continues when the file `go-on` exists
     ends: tuple[int, int] | None = None  # rank and step
     healed: bool = False
-    least_workers: int | None = None  # makes it elastic, up to `workers`
+    min_workers: int | None = None  # makes it elastic, up to `workers`
 
     @property
     def lives(self) -> Path:
@@ -85,12 +85,12 @@ def main(job: TrainJob) -> int:
     os.environ["RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"] = POLLS_S
     ray.init(address=job.address, log_to_driver=False)
     watch = WatchWorkers(to=job.to)
-    elastic = job.least_workers is not None
+    elastic = job.min_workers is not None
     trainer = (ElasticTrainer if elastic else DataParallelTrainer)(
         train,
         train_loop_config=asdict(job),
         scaling_config=ray.train.ScalingConfig(
-            num_workers=(job.least_workers, job.workers) if job.least_workers is not None else job.workers,
+            num_workers=(job.min_workers, job.workers) if job.min_workers is not None else job.workers,
             placement_strategy="STRICT_SPREAD" if job.healed else "PACK",
             elastic_resize_monitor_interval_s=RESIZES_S,
         ),

@@ -134,7 +134,7 @@ class GivenSettings:
     ] = None
     watch_hz: Annotated[
         float | None,
-        typer.Option("--watch-hz", metavar="RATE", min=0.1, max=100.0, help="Looks a second.", show_default="4"),
+        typer.Option("--watch-hz", metavar="RATE", min=0.1, max=100.0, help="Polls per second.", show_default="4"),
     ] = None
     watch_gpus: Annotated[
         GpuSource | None,

@@ -161,7 +161,7 @@ def table(
             metavar="PLAN", help="Mix half of this plan in, while replica counts change.", show_default="none"
         ),
     ] = None,
-    most_in_flight: Annotated[
+    max_in_flight: Annotated[
         list[str] | None,
         typer.Option(
             metavar="DEPLOYMENT=N",
@@ -178,7 +178,7 @@ def table(
     A router process polls its `table_file` every second; a router on Ray Serve receives `table` in its `user_config`.
     Neither drops a request when the table changes.
     """
-    bounds = _bounds(most_in_flight or [])
+    bounds = _bounds(max_in_flight or [])
     with service.connect() as client:
         spec = client.get_target(name).document.spec
         if (wanted := plan or spec.plan_id) is None:
@@ -186,9 +186,9 @@ def table(
         records = [client.get_plan(each) for each in (wanted, after) if each is not None]
     if unknown := sorted(bounds.keys() - set(spec.application.parts.values())):
         known = ", ".join(sorted(spec.application.parts.values()))
-        raise InputError(f"--most-in-flight {unknown[0]}: no deployment of target {name}; it has: {known}")
+        raise InputError(f"--max-in-flight {unknown[0]}: no deployment of target {name}; it has: {known}")
     try:
-        now, *before = (routing_table(record, spec, most_in_flight=bounds) for record in records)
+        now, *before = (routing_table(record, spec, max_in_flight=bounds) for record in records)
         found: RoutingTable = both_tables(before[0], now) if before else now
     except PlanUnusableError as error:
         raise CommandError(str(error), exit_code=EXIT_NEGATIVE) from error
@@ -259,6 +259,6 @@ def _bounds(entries: list[str]) -> dict[str, int]:
     for entry in entries:
         deployment, sign, count = entry.partition("=")
         if not deployment or not sign or not count.isdecimal() or int(count) < 1:
-            raise InputError(f"--most-in-flight {entry}: expected DEPLOYMENT=N, N at least 1")
+            raise InputError(f"--max-in-flight {entry}: expected DEPLOYMENT=N, N at least 1")
         found[deployment] = int(count)
     return found

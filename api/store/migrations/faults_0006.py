@@ -1,4 +1,4 @@
-"""Renames diagnoses, the state of the quarantine policy, and remediation cases, as a part of revision r0006."""
+"""Renames diagnoses, quarantine state, remediation cases and a setting of targets, as a part of revision r0006."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -53,6 +53,8 @@ PHASES = {
     "kept": ("cordoned", "replaced"),
 }
 OUT_OF_SERVICE = ("quarantined", "probing", "cordoned")
+ROUTER = {"most_in_flight": "max_in_flight"}
+TARGETS = {"targets": "targets"}
 DOCUMENTS = {"isolation-rules": "quarantine-rules", "healing-cases": "remediation-cases"}
 LEASES = {"healer": "remediation"}
 
@@ -70,12 +72,14 @@ def upgrade_faults() -> None:
         convert=_policy_up,
     )
     _documents(DOCUMENTS, {"isolation-rules": lambda rules: _renamed(rules, RULES), "healing-cases": _case_up})
+    _documents(TARGETS, {"targets": lambda target: _target(target, ROUTER)})
     _leases(LEASES)
 
 
 def downgrade_faults() -> None:
     """Restore the names before this revision."""
     _leases(_inverse(LEASES))
+    _documents(TARGETS, {"targets": lambda target: _target(target, _inverse(ROUTER))})
     _documents(
         _inverse(DOCUMENTS),
         {"quarantine-rules": lambda rules: _renamed(rules, _inverse(RULES)), "remediation-cases": _case_down},
@@ -152,6 +156,11 @@ def _leases(names: Mapping[str, str]) -> None:
     table = sa.table("leases", sa.column("name"))
     for old, new in names.items():
         op.execute(sa.update(table).where(table.c.name == old).values(name=new))
+
+
+def _target(target: Json, names: Mapping[str, str]) -> Json:
+    router = target.get("router")
+    return target if router is None else {**target, "router": _renamed(router, names)}
 
 
 def _policy_up(body: Json) -> Json:

@@ -56,8 +56,8 @@ class AmdDriver(HandleDriver):
         cap = self._call(uuid, self._smi.amdsmi_get_power_cap_info)
         clock = self._optional(uuid, self._graphics_clock) or {}
         return GpuLimits(
-            least_w=_micro(cap["min_power_cap"]),
-            most_w=_micro(cap["max_power_cap"]),
+            min_w=_micro(cap["min_power_cap"]),
+            max_w=_micro(cap["max_power_cap"]),
             default_w=_micro(cap["default_power_cap"]),
             clocks_mhz=_steps(_number(clock.get("min_clk")), _number(clock.get("max_clk"))),
         )

@@ -209,10 +209,10 @@ class CapController:
         limits = self._initialised_gpu(uuid).limits
         if caps.clock_mhz is not None and not limits.clocks_mhz:
             raise NotSupportedError(f"clock_mhz: the clock of {uuid} cannot be locked by {self.gpus.driver}")
-        if caps.power_limit_w is not None and limits.most_w is None:
+        if caps.power_limit_w is not None and limits.max_w is None:
             raise NotSupportedError(f"power_limit_w: the power of {uuid} cannot be limited by {self.gpus.driver}")
         for name, value, least, most in (
-            ("power_limit_w", caps.power_limit_w, limits.least_w, limits.most_w),
+            ("power_limit_w", caps.power_limit_w, limits.min_w, limits.max_w),
             ("clock_mhz", caps.clock_mhz, limits.brake_clock_mhz, limits.full_clock_mhz),
         ):
             if value is not None and not (least or 0) <= value <= (most or value):

@@ -38,8 +38,8 @@ def brake_caps(*, limits: GpuLimits, curve: PowerCurve | None) -> Caps:
     """Return the lowest caps; without a known minimum, the power at the lowest clock."""
     if limits.brake_clock_mhz is not None:
         return Caps(clock_mhz=limits.brake_clock_mhz)
-    least_w = limits.least_w
-    return Caps(power_limit_w=_limit_w(0.0, limits=limits, curve=curve) if least_w is None else least_w)
+    min_w = limits.min_w
+    return Caps(power_limit_w=_limit_w(0.0, limits=limits, curve=curve) if min_w is None else min_w)
 
 
 def share_of(caps: Caps, *, limits: GpuLimits, curve: PowerCurve | None) -> float:
@@ -61,5 +61,5 @@ def _limit_w(share: float, *, limits: GpuLimits, curve: PowerCurve | None) -> fl
         return limits.watts_within(curve.busy_w(share).high)
     # A board outside the catalogue: the pooled shares, with its own limit as its rating.
     clock = builtin_shares().clock
-    rated_w = limits.default_w or limits.most_w or 0.0
+    rated_w = limits.default_w or limits.max_w or 0.0
     return limits.watts_within(rated_w * min(1.0, clock.left(share) * clock.spread.high))

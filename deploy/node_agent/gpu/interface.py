@@ -50,8 +50,8 @@ class GpuReading:
 class GpuLimits:
     """The caps that may be set."""
 
-    least_w: float | None = None
-    most_w: float | None = None
+    min_w: float | None = None
+    max_w: float | None = None
     default_w: float | None = None
     clocks_mhz: tuple[int, ...] = ()  # highest first; empty: clocks cannot be locked
 
@@ -72,7 +72,7 @@ class GpuLimits:
 
     def watts_within(self, watts: float) -> float:
         """Return the nearest settable limit."""
-        least, most = self.least_w or 0.0, self.most_w
+        least, most = self.min_w or 0.0, self.max_w
         return max(least, watts if most is None else min(watts, most))
 
 

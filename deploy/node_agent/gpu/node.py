@@ -206,5 +206,5 @@ def _power_w(gpu: GpuState) -> float:
     """Return the power of a board with its share of the server; the maximum of a board that does not respond."""
     board_w, curve = gpu.reading.power_w, curve_of(gpu.identity.name)
     if board_w is None or gpu.lost:
-        board_w = gpu.limits.most_w or (0.0 if curve is None else curve.busy_w().high)
+        board_w = gpu.limits.max_w or (0.0 if curve is None else curve.busy_w().high)
     return board_w if curve is None else board_w + curve.server_w(board_w).mid

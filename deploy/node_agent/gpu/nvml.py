@@ -62,8 +62,8 @@ class NvmlDriver(HandleDriver):
         nvml = self._nvml
         least_mw, most_mw = self._optional(uuid, nvml.nvmlDeviceGetPowerManagementLimitConstraints) or (None, None)
         return GpuLimits(
-            least_w=_thousandth(least_mw),
-            most_w=_thousandth(most_mw),
+            min_w=_thousandth(least_mw),
+            max_w=_thousandth(most_mw),
             default_w=_thousandth(self._optional(uuid, nvml.nvmlDeviceGetPowerManagementDefaultLimit)),
             clocks_mhz=self._clocks(uuid),
         )

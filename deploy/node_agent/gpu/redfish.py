@@ -54,12 +54,12 @@ class RedfishDriver:
         """Return the limits of the control; the previous schema has the maximum only."""
         target, body = self._target(uuid), self._fetched(uuid).body
         if target.member is not None:
-            return GpuLimits(most_w=_number(_control(target, body), "PowerCapacityWatts"))
+            return GpuLimits(max_w=_number(_control(target, body), "PowerCapacityWatts"))
         limit = body.get("PowerLimitWatts") or {}
-        most_w = _number(limit, "AllowableMax")
+        max_w = _number(limit, "AllowableMax")
         default_w = _number(limit, "DefaultSetPoint")
         return GpuLimits(
-            least_w=_number(limit, "AllowableMin"), most_w=most_w, default_w=most_w if default_w is None else default_w
+            min_w=_number(limit, "AllowableMin"), max_w=max_w, default_w=max_w if default_w is None else default_w
         )
 
     def read(self, uuid: str) -> GpuReading:

@@ -64,9 +64,9 @@ class SimulatedDriver:
         spec = self.spec
         full, lowest = int(self._full_mhz), int(spec.clock_min_mhz or LOWEST_SHARE * self._full_mhz)
         clocks = range(full, lowest - 1, -CLOCK_STEP_MHZ)
-        least_w = spec.cap_min_w or MIN_SHARE * spec.rated_w
+        min_w = spec.cap_min_w or MIN_SHARE * spec.rated_w
         return GpuLimits(
-            least_w=least_w, most_w=spec.cap_max_w or spec.rated_w, default_w=spec.rated_w, clocks_mhz=tuple(clocks)
+            min_w=min_w, max_w=spec.cap_max_w or spec.rated_w, default_w=spec.rated_w, clocks_mhz=tuple(clocks)
         )
 
     def read(self, uuid: str) -> GpuReading:
@@ -97,7 +97,7 @@ class SimulatedDriver:
         limits, board = self.limits(uuid), self._board(uuid)
         wanted = self.spec.rated_w if watts is None else watts
         if wanted != limits.watts_within(wanted):
-            raise OutOfRangeError(f"{uuid}: {wanted:g} W is outside of {limits.least_w:g} to {limits.most_w:g}")
+            raise OutOfRangeError(f"{uuid}: {wanted:g} W is outside of {limits.min_w:g} to {limits.max_w:g}")
         if self._obeys():
             board.limit_w = wanted
 

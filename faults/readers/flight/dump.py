@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from faults.readers.fields import MAX_INDEX, Record, decimal, items, mapping, parse_json, text, whole
-from faults.readers.lines import most_values, whole_document
+from faults.readers.lines import max_values, whole_document
 from faults.readers.parse_errors import MalformedError, ParseErrors
 from fleet.safe_pickle import PickleError, UnsafePickleError, read_pickle
 
@@ -58,7 +58,7 @@ class Dump:
 def parse_dump(content: bytes | Iterable[bytes], *, tally: ParseErrors) -> Dump:
     """Parse a dump in JSON or as a pickle."""
     data = whole_document(content)
-    found = parse_pickle(data) if data[:1] == PICKLE else parse_json(most_values(data))
+    found = parse_pickle(data) if data[:1] == PICKLE else parse_json(max_values(data))
     if not isinstance(found, dict):
         raise MalformedError("not a dump")
     version = text(found, "version")

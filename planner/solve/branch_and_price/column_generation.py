@@ -40,8 +40,8 @@ class Node:
 
     bound: float
     prices: Floats
-    least_units: Floats
-    most_units: Floats
+    min_units: Floats
+    max_units: Floats
     counts: Mapping[int, tuple[Floats, Floats]] = field(default_factory=dict)  # block -> least, most; absent: all
 
 
@@ -82,7 +82,7 @@ class ColumnGeneration:
         if not self._has_columns(node):
             node = self._priced(node, node.prices, seconds_left)
         while node.bound < cutoff() and seconds_left() > 0:
-            self.master.restrict(node.least_units, node.most_units, self._open(node))
+            self.master.restrict(node.min_units, node.max_units, self._open(node))
             mixture = self.master.relaxed()
             known = len(self.master.columns)
             for weight in (smoothing, 0.0) if smoothing else (0.0,):
@@ -122,7 +122,7 @@ class ColumnGeneration:
         prices = self._without_free_units(prices)
         coupling = self.coupling
         unit_cost = coupling.price + prices @ coupling.units
-        units = np.where(unit_cost < 0, node.most_units, node.least_units)
+        units = np.where(unit_cost < 0, node.max_units, node.min_units)
         bound = float(-prices @ coupling.at_most + unit_cost[units > 0] @ units[units > 0])
         cost = np.maximum(0.0, prices @ coupling.replicas)
         for position, pricer in enumerate(self.pricers):
@@ -161,7 +161,7 @@ class ColumnGeneration:
         return prices
 
 
-def most_cost(coupling: Coupling) -> float:
+def max_cost(coupling: Coupling) -> float:
     """The price of everything that can be hired; infinite with an unlimited supply."""
     priced = coupling.price > 0
     return float(coupling.price[priced] @ coupling.available[priced]) if priced.any() else 0.0

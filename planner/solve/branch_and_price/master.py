@@ -83,9 +83,9 @@ class Master:
         _add_column(self._solver, 0.0, INFINITY, [*enumerate(use), (self._rows + block, 1.0)])
         return True
 
-    def restrict(self, least_units: Floats, most_units: Floats, open_columns: Sequence[bool]) -> None:
+    def restrict(self, min_units: Floats, max_units: Floats, open_columns: Sequence[bool]) -> None:
         for f in range(self._supplies):
-            self._solver.changeColBounds(f, float(least_units[f]), float(most_units[f]))
+            self._solver.changeColBounds(f, float(min_units[f]), float(max_units[f]))
         positions = np.arange(len(open_columns), dtype=np.int32) + self._first_column
         highest = np.where(np.array(open_columns, bool), INFINITY, 0.0)
         self._solver.changeColsBounds(len(positions), positions, np.zeros(len(positions)), highest)

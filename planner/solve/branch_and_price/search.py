@@ -15,7 +15,7 @@ import highspy
 import numpy as np
 
 from planner.solve.branch_and_price.blocks import Block, Coupling, Floats
-from planner.solve.branch_and_price.column_generation import ColumnGeneration, Node, most_cost
+from planner.solve.branch_and_price.column_generation import ColumnGeneration, Node, max_cost
 from planner.solve.branch_and_price.master import Mixture
 from planner.solve.highs import silent_highs
 
@@ -107,7 +107,7 @@ class Search:
 
     def __post_init__(self) -> None:
         """No column and no mix; the cutoff is the price of everything."""
-        self._most_cost = most_cost(self.generation.coupling)
+        self._max_cost = max_cost(self.generation.coupling)
         self._columns_tried = 0
 
     def run(self) -> Progress:
@@ -140,15 +140,15 @@ class Search:
         """Nodes with this bound or a higher one are pruned."""
         if self.incumbent.value < inf:
             return self.incumbent.value * (1 - max(self.relative_gap, CLOSE))
-        return self._most_cost * (1 + CLOSE) + CLOSE
+        return self._max_cost * (1 + CLOSE) + CLOSE
 
     def _children(self, node: Node, mixture: Mixture) -> list[Node]:
         """Two nodes on both sides of a fraction.  None without a fraction: the mixture is then a mix and is kept."""
         distance = np.abs(mixture.units - np.rint(mixture.units))
         if distance.max(initial=0.0) > WHOLE:
             f = int(np.argmax(distance * (self.generation.coupling.price + CLOSE)))
-            sides = _parted(node.least_units, node.most_units, f, mixture.units[f])
-            return [replace(node, least_units=least, most_units=most) for least, most in sides]
+            sides = _parted(node.min_units, node.max_units, f, mixture.units[f])
+            return [replace(node, min_units=least, max_units=most) for least, most in sides]
         fractions = [np.abs(counts - np.rint(counts)) for counts in mixture.counts]
         block = int(np.argmax([fraction.max(initial=0.0) for fraction in fractions]))
         if fractions[block].max(initial=0.0) > WHOLE:
@@ -181,14 +181,14 @@ class Search:
     def _add_neighbours(self, node: Node) -> None:
         """Per block, the best counts with one replica of an option more or fewer than in its cheapest."""
         cost = np.maximum(0.0, node.prices @ self.generation.coupling.replicas)
-        most_searches = max(2, NEIGHBOURS // len(self.generation.pricers))
+        max_searches = max(2, NEIGHBOURS // len(self.generation.pricers))
         for position, pricer in enumerate(self.generation.pricers):
             own = cost[pricer.block.options]
             least, most = self.generation.bounds(node, position)
             inside = pricer.within(least, most)
             cheapest = inside[int(np.argmin(np.array(inside) @ own))]
             below = float(own @ cheapest) + WINDOW * node.bound
-            for low, high in islice(_beside(cheapest, least, most), most_searches):
+            for low, high in islice(_beside(cheapest, least, most), max_searches):
                 if self.seconds_left() <= 0:
                     return
                 pricer.cheapest(own, least=low, most=high, below=below, max_nodes=NEIGHBOUR_NODES)

@@ -67,16 +67,16 @@ class BucketValues:
         """`v`."""
         return np.asarray((self.price[:, None] * np.where(np.isfinite(self.load), self.load, FAR)).min(axis=0))
 
-    def most_replicas(self, cutoff_usd_per_h: float, lost: Mapping[int, int]) -> dict[int, int]:
+    def max_replicas(self, cutoff_usd_per_h: float, lost: Mapping[int, int]) -> dict[int, int]:
         """Per option, the largest count in any mix within the cutoff."""
-        slack_usd_per_h = cutoff_usd_per_h * (1 + SLACK) + SLACK - self.least_usd_per_h
+        slack_usd_per_h = cutoff_usd_per_h * (1 + SLACK) + SLACK - self.min_usd_per_h
         return {
             o: _largest(curve, slack=slack_usd_per_h + curve.least, lost=lost.get(o, 0))
             for o, curve in zip(self.options, self._curves, strict=True)
         }
 
     @cached_property
-    def least_usd_per_h(self) -> float:
+    def min_usd_per_h(self) -> float:
         """A lower bound on every mix that serves all demand on these routes."""
         return float(self.bucket_usd_per_h.sum()) + sum(curve.least for curve in self._curves)
 
@@ -307,16 +307,16 @@ def candidates(views: Sequence[ScenarioValues], *, most: int) -> list[int]:
     return [valuation.routes[i] for i in sorted(chosen)]
 
 
-def most_replicas(
+def max_replicas(
     views: Sequence[ScenarioValues], *, cutoff_usd_per_h: float, lost: Mapping[int, int]
 ) -> dict[int, int]:
     """Per option, the largest count in any mix within the cutoff."""
     whole = views[0].valuation
-    most = whole.most_replicas(cutoff_usd_per_h, lost)
+    most = whole.max_replicas(cutoff_usd_per_h, lost)
     cost = dict(zip(whole.options, whole.cost_usd_per_h, strict=True))
     for view in views[1:]:
-        bounded = view.valuation.most_replicas(cutoff_usd_per_h, {})  # one failure at a time
-        left_usd_per_h = cutoff_usd_per_h * (1 + SLACK) + SLACK - view.valuation.least_usd_per_h
+        bounded = view.valuation.max_replicas(cutoff_usd_per_h, {})  # one failure at a time
+        left_usd_per_h = cutoff_usd_per_h * (1 + SLACK) + SLACK - view.valuation.min_usd_per_h
         for o in view.zone:
             if o in most:
                 bounded[o] = MAX if cost[o] <= 0 else floor(min(MAX, max(0.0, left_usd_per_h) / cost[o]))

@@ -264,7 +264,7 @@ def _may_be_cheaper(
         supply.price_usd_per_h * units
         for supply, units in zip(problem.supplies, problem.units_of(counts, own_nodes=True), strict=True)
     )
-    most = presolve.most_replicas(views, cutoff_usd_per_h=cost_usd_per_h, lost=_nodes(problem))
+    most = presolve.max_replicas(views, cutoff_usd_per_h=cost_usd_per_h, lost=_nodes(problem))
     return [r for r in routes if most[problem.routes[r].legs[0].option] > 0], most
 
 
@@ -308,7 +308,7 @@ def _rounds(
     model = ilp.cheapest(problem, routes=routes, losses=losses, by_counts=by_cuts, most=most)
     scenarios = Scenarios(problem, routes=routes, losses=losses)
     rounds = CutRounds(model, scenarios, solver, deadline, serves_by_cuts=by_cuts)
-    rounds.bound = max((view.valuation.least_usd_per_h for view in views), default=-float("inf"))
+    rounds.bound = max((view.valuation.min_usd_per_h for view in views), default=-float("inf"))
     if scenarios.is_servable:
         for view in views:
             rounds.add_prices(presolve.prices_in(view, views[0].valuation), views[0].valuation.options)

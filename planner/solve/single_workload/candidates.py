@@ -46,7 +46,7 @@ class Box:
         order = np.argsort(width, kind="stable")
         return order[width[order] > 0]
 
-    def least_cost_usd_per_h(self) -> float:
+    def min_cost_usd_per_h(self) -> float:
         bottom = Box(self.classes, np.zeros(len(self.least)), self.least)
         return float(bottom.steps @ self.classes.price_usd_per_h)
 
@@ -113,7 +113,7 @@ class _Growth:
     limit_usd_per_h: float
 
     def start(self) -> _Partial:
-        spent = np.array([self.box.least_cost_usd_per_h()])
+        spent = np.array([self.box.min_cost_usd_per_h()])
         return _Partial(self.box.least[None], spent, (self.weights @ self.box.least)[:, None])
 
     def kept(self, partial: _Partial, *, decided: int) -> _Partial:

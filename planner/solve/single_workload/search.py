@@ -109,9 +109,9 @@ def _improved(table: Table, classes: Classes, found: Projections, state: Found, 
     target, beyond = _target(table, cost, limits)
     if state.bound_usd_per_h >= target:
         return replace(state, ended=True)
-    most_usd_per_h = target if aim == 1 else state.bound_usd_per_h + aim * (target - state.bound_usd_per_h)
-    outside = beyond if aim == 1 else most_usd_per_h  # a lower bound on every mix with other counts
-    least, most = found.ranges(most_usd_per_h * (1 + SLACK))
+    max_usd_per_h = target if aim == 1 else state.bound_usd_per_h + aim * (target - state.bound_usd_per_h)
+    outside = beyond if aim == 1 else max_usd_per_h  # a lower bound on every mix with other counts
+    least, most = found.ranges(max_usd_per_h * (1 + SLACK))
     kept = np.flatnonzero(most > 0)
     left, inside = classes.only(kept), np.isin(classes.offer_class, kept)
     if np.any(least > most) or not np.isfinite(left.units).any(axis=0).all():

@@ -1,5 +1,6 @@
-"""Revision r0006 keeps diagnoses, the state of the quarantine policy, its rules and remediation cases readable."""
+"""Revision r0006 keeps diagnoses, quarantine state and rules, remediation cases and targets readable."""
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -71,6 +72,11 @@ CASE: dict[str, Any] = {
     "acts": [{"at": "2026-11-20T11:30:00Z", "act": "hook-probation", "detail": "done"}],
 }
 
+TARGETS: dict[str, dict[str, Any]] = {
+    "a": {"mode": "observe", "router": {"url": "http://r", "most_in_flight": {"on-l4": 7}}},
+    "b": {"mode": "observe", "router": None},
+}
+
 
 def rows(url: str, table: str) -> list[tuple[Any, ...]]:
     engine = make_migration_engine(parse_url(url))
@@ -101,6 +107,7 @@ def fill(url: str) -> None:
             ("isolation-rules", "default", 1, canonical_json(RULES)),
             ("healing-cases", "v-1", 1, canonical_json(CASE)),
             ("healing-cases", "v-1", 2, None),
+            *(("targets", name, 1, canonical_json(body)) for name, body in TARGETS.items()),
         ):
             connection.execute(
                 sa.text("INSERT INTO documents VALUES (:kind, :name, :version, :body, :at, 'me')"),
@@ -139,6 +146,10 @@ async def test_stored_faults_get_their_new_names_and_a_downgrade_restores_the_ol
         deleted = await tx.documents.head(kind="remediation-cases", name="v-1")
         assert deleted is not None
         assert (deleted.version, deleted.body) == (2, None)
+        targets = [await tx.documents.head(kind="targets", name=name) for name in TARGETS]
+        bodies = [json.loads(target.body or "") for target in targets if target is not None]
+        assert bodies[0]["router"] == {"url": "http://r", "max_in_flight": {"on-l4": 7}}
+        assert bodies[1] == TARGETS["b"]
     await store.close()
     assert rows(empty_database_url, "leases") == [("remediation", "h", 3, 7, 10.0)]
 

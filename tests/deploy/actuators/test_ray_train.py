@@ -21,7 +21,7 @@ RUN = RayTrainRun(run="llm", gpu="H100", workers_per_replica=2)
 
 def run_view(workers: int, **more: Any) -> RunView:
     places = tuple(RankLocation(rank=rank, node_id="n", address="", pid=rank) for rank in range(workers))
-    return replace(RunView(run="llm", phase=RunPhase.RUNNING, places=places, least_workers=2, most_workers=8), **more)
+    return replace(RunView(run="llm", phase=RunPhase.RUNNING, places=places, min_workers=2, max_workers=8), **more)
 
 
 @dataclass
@@ -71,7 +71,7 @@ async def test_a_worker_count_outside_the_bounds_is_refused_with_the_allowed_ran
         await RayTrainActuator(reader, RUN).apply(Step(part="H100", replicas_before=4, replicas_after=5))
     assert reader.now is not None
     assert reader.now.requested_workers is None
-    fixed = await RayTrainActuator(OneRunReader(run_view(8, least_workers=8)), RUN).observe()
+    fixed = await RayTrainActuator(OneRunReader(run_view(8, min_workers=8)), RUN).observe()
     assert fixed.note is not None
     assert "not a range" in fixed.note
 

@@ -15,11 +15,11 @@ def waits_s(backoff: Backoff, *, failures: int) -> list[float]:
 
 
 def test_waits_double_up_to_the_maximum() -> None:
-    assert waits_s(Backoff(first_s=5, most_s=60), failures=7) == [5, 10, 20, 40, 60, 60, 60]
+    assert waits_s(Backoff(first_s=5, max_s=60), failures=7) == [5, 10, 20, 40, 60, 60, 60]
 
 
 def test_success_resets_the_wait() -> None:
-    backoff = Backoff(first_s=5, most_s=60)
+    backoff = Backoff(first_s=5, max_s=60)
     waits_s(backoff, failures=4)
     backoff.succeeded("t")
     assert backoff.is_due("t", now_s=0.0)
@@ -27,20 +27,20 @@ def test_success_resets_the_wait() -> None:
 
 
 def test_a_failure_does_not_delay_other_keys() -> None:
-    backoff = Backoff(first_s=5, most_s=60)
+    backoff = Backoff(first_s=5, max_s=60)
     backoff.failed("t", now_s=0.0)
     assert backoff.is_due("u", now_s=0.0)
 
 
 def test_the_wait_stays_bounded_after_thousands_of_failures() -> None:
-    backoff = Backoff(first_s=5, most_s=60)
+    backoff = Backoff(first_s=5, max_s=60)
     for _ in range(5_000):
         backoff.failed("t", now_s=0.0)
     assert backoff.is_due("t", now_s=60.0)
 
 
 def test_state_of_removed_keys_is_dropped() -> None:
-    backoff = Backoff(first_s=5, most_s=60)
+    backoff = Backoff(first_s=5, max_s=60)
     backoff.failed("t", now_s=0.0)
     backoff.failed("u", now_s=0.0)
     backoff.forget_all_but(["u"])

@@ -18,14 +18,14 @@ class BlockedCall:
 
     def __init__(self) -> None:
         self.released = threading.Event()
-        self.calls = self.at_once = self.most_at_once = 0
+        self.calls = self.at_once = self.max_at_once = 0
         self._lock = threading.Lock()
 
     def run(self, what: str) -> str:
         with self._lock:
             self.calls += 1
             self.at_once += 1
-            self.most_at_once = max(self.most_at_once, self.at_once)
+            self.max_at_once = max(self.max_at_once, self.at_once)
         self.released.wait(PATIENCE_S)
         with self._lock:
             self.at_once -= 1
@@ -89,7 +89,7 @@ async def test_the_next_call_waits_for_the_call_of_a_cancelled_caller(blocked: B
     assert in_flight("nodes") == 1
     blocked.released.set()
     assert await asyncio.gather(*later) == [f"later {number} answered" for number in range(3)]
-    assert (blocked.calls, blocked.most_at_once) == (4, 1)
+    assert (blocked.calls, blocked.max_at_once) == (4, 1)
 
 
 async def test_a_failure_after_the_caller_timed_out_is_dropped_and_the_next_call_runs(

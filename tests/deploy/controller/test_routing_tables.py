@@ -32,7 +32,7 @@ def table(version: str, replicas: Mapping[str, int], *, edges: tuple[int, ...] =
         input_tokens=edges,
         output_tokens=(10,),
         share=SHARE * len(edges),
-        routes={name: Route(replicas=count, most_in_flight=8) for name, count in used.items()},
+        routes={name: Route(replicas=count, max_in_flight=8) for name, count in used.items()},
         cells=(CellWeights(row=0, column=0, weights={name: count / total for name, count in used.items()}),),
     )
 
@@ -165,9 +165,9 @@ def test_each_bucket_is_routed_to_the_deployment_of_its_option() -> None:
 def test_offers_of_one_gpu_type_share_one_route() -> None:
     every = [[2.0, 2.0], [2.0, 2.0]]
     spot, owned = option("spot", "L4", every, available=2), option("owned", "L4", every, price=2.0)
-    found = routing_table(record(spot, owned), target(L4="on-l4"), most_in_flight={"on-l4": 7})
+    found = routing_table(record(spot, owned), target(L4="on-l4"), max_in_flight={"on-l4": 7})
     assert set(found.routes) == {"on-l4"}
-    assert found.routes["on-l4"].most_in_flight == 7
+    assert found.routes["on-l4"].max_in_flight == 7
     assert found.routes["on-l4"].replicas == 4
     assert all(weights == {"on-l4": 1.0} for weights in found.by_cell.values())
 
@@ -176,8 +176,8 @@ def test_replica_options_of_one_gpu_type_have_their_own_routes() -> None:
     one = option("one", "L4", [[2.0, 2.0], [2.0, 2.0]], available=2)
     two = option("two", "L4", [[6.0, 6.0], [6.0, 6.0]], available=1) | {"gpus": 2}
     plan = record(one, two, rate_rps=9.9)
-    found = routing_table(plan, target(**{"L4": "on-l4", "L4/x2": "on-l4-2"}), most_in_flight={"on-l4-2": 128})
-    assert {name: (route.replicas, route.most_in_flight) for name, route in found.routes.items()} == {
+    found = routing_table(plan, target(**{"L4": "on-l4", "L4/x2": "on-l4-2"}), max_in_flight={"on-l4-2": 128})
+    assert {name: (route.replicas, route.max_in_flight) for name, route in found.routes.items()} == {
         "on-l4": (2, MAX_IN_FLIGHT),
         "on-l4-2": (1, 128),
     }
@@ -202,7 +202,7 @@ def test_a_disaggregated_option_cannot_be_routed() -> None:
 
 def test_most_in_flight_has_a_default() -> None:
     found = routing_table(record(SHORT, LONG), target(L4="on-l4", B200="on-b200"))
-    assert {route.most_in_flight for route in found.routes.values()} == {MAX_IN_FLIGHT}
+    assert {route.max_in_flight for route in found.routes.values()} == {MAX_IN_FLIGHT}
 
 
 @pytest.mark.parametrize(

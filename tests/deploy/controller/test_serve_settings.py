@@ -251,7 +251,7 @@ class TestRouter:
             "dashboard_url": "http://chat:8265",
             "application": "chat",
             "deployments": POOLS,
-            "router": {"url": url, "most_in_flight": {"on-l4": 7}},
+            "router": {"url": url, "max_in_flight": {"on-l4": 7}},
         }
         harness.targets["chat"] = serve
         given = {"workload": WORKLOAD, "plan_id": await plan_id(harness, NIGHT)} | spec
@@ -270,7 +270,7 @@ class TestRouter:
         """The routing table of the target's current plan."""
         spec = (await harness.api.get_target("chat")).document.spec
         record = await harness.api.get_plan(spec.plan_id or "")
-        return routing_table(record, spec, most_in_flight={"on-l4": 7})
+        return routing_table(record, spec, max_in_flight={"on-l4": 7})
 
     def written_table(self, serve: ServeDouble) -> RoutingTable | None:
         table = serve.deployments["Router"].user_config.get("table")
@@ -375,7 +375,7 @@ class TestRouter:
         ("router", "message"),
         [
             ({"deployment": "on-l4"}, r"router\.deployment: allowed: a deployment that none of deployments names"),
-            ({"most_in_flight": {"on-t4": 3}}, r"router\.most_in_flight\.on-t4: allowed: on-a100, on-h100, on-l4"),
+            ({"max_in_flight": {"on-t4": 3}}, r"router\.max_in_flight\.on-t4: allowed: on-a100, on-h100, on-l4"),
         ],
     )
     def test_router_settings_are_checked_against_the_deployments(self, router: dict[str, Any], message: str) -> None:

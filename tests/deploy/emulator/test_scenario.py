@@ -55,7 +55,7 @@ def table(version: str, weights: Mapping[str, float]) -> RoutingTable:
         input_tokens=(1000, 4000),
         output_tokens=(500,),
         share=((0.6,), (0.4,)),
-        routes={name: Route(replicas=1, most_in_flight=2) for name in weights},
+        routes={name: Route(replicas=1, max_in_flight=2) for name in weights},
         cells=(CellWeights(row=0, column=0, weights=dict(weights)),),
     )
 

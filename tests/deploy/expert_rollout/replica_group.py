@@ -56,7 +56,7 @@ class ReplicaGroup:
     born: int = 0
     fails_check: set[str] = field(default_factory=set)
     fails_load: set[str | None] = field(default_factory=set)
-    most_out: int = 0
+    max_out: int = 0
 
     async def start(self) -> str:
         """Add a replica as Serve does: with the current config, before it takes requests."""
@@ -106,7 +106,7 @@ class ReplicaGroup:
     async def let_tasks_run(self) -> None:
         for _ in range(4):  # new tasks start
             await asyncio.sleep(0)
-        self.most_out = max(self.most_out, sum(replica.agent.draining for replica in self.replicas.values()))
+        self.max_out = max(self.max_out, sum(replica.agent.draining for replica in self.replicas.values()))
 
     @property
     def statuses(self) -> dict[str, ReplicaStatus]:

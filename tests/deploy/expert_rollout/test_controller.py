@@ -72,7 +72,7 @@ async def test_a_map_is_loaded_by_every_replica_and_reported(harness: Harness) -
     statuses = await reconcile_until(harness, served, ExpertMapPhase.LOADED)
     assert [status.loaded for status in statuses] == sorted(status.loaded for status in statuses)
     assert (statuses[-1].replicas, statuses[-1].loaded, statuses[-1].waiting, statuses[-1].refused) == (4, 4, 0, 0)
-    assert (group.most_out, group.loads) == (1, 4)
+    assert (group.max_out, group.loads) == (1, 4)
     assert group.config["clock"] == 3
     status = await harness.status("chat")
     assert (status.phase, status.message) == (Phase.OBSERVED, None), "a target without a plan is only observed"
@@ -188,7 +188,7 @@ async def test_a_map_that_fails_in_an_engine_is_rolled_back_and_can_be_retried(h
     await harness.change("chat", expert_maps={H100: order(second)})
     status = (await reconcile_until(harness, served, ExpertMapPhase.REFUSED))[-1]
     assert status.message == "r002 refuses it: does not start"
-    assert (group.loaded, group.most_out) == ({first}, 1)
+    assert (group.loaded, group.max_out) == ({first}, 1)
     group.replicas["r002"].engine.fails_load = set()
     puts = served.puts
     await reconcile_once(harness, served)

@@ -24,7 +24,7 @@ async def test_replicas_load_the_map_one_after_the_other() -> None:
     found = await group()
     assert await found.settle(NEW) == Done()
     assert found.loaded == {"new"}
-    assert found.most_out == 1
+    assert found.max_out == 1
     assert found.loads == 4
     assert found.order is not None
     assert (found.order.good, found.order.turn) == (NEW, None)
@@ -80,7 +80,7 @@ async def test_a_map_that_fails_in_an_engine_is_rolled_back_everywhere() -> None
     assert isinstance(move, Refused)
     assert "r003 refuses it: does not start" in move.reason
     assert found.loaded == {"old"}
-    assert found.most_out == 1
+    assert found.max_out == 1
     assert found.replicas["r004"].engine.loads == [OLD.text()], "r004 never got a turn"
 
 
@@ -122,7 +122,7 @@ async def test_the_map_can_change_during_a_rollout() -> None:
                 await found.finish(name)
     assert isinstance(found.control(OTHER), Wait), "r002 is draining"
     assert await found.settle(OTHER) == Done()
-    assert (found.loaded, found.most_out) == ({"other"}, 1)
+    assert (found.loaded, found.max_out) == ({"other"}, 1)
 
 
 async def test_a_damaged_order_is_replaced() -> None:
@@ -154,7 +154,7 @@ async def test_an_invalid_map_is_refused_and_a_rollout_in_progress_is_rolled_bac
             await found.deliver(name)
             await found.finish(name)
     assert roll_back_move(reason="no", state=found.state()) == Refused("no")
-    assert (found.loaded, found.most_out) == ({"old"}, 1)
+    assert (found.loaded, found.max_out) == ({"old"}, 1)
 
 
 async def test_a_replica_that_ignores_its_turn_ends_the_rollout() -> None:
@@ -244,9 +244,9 @@ def test_at_most_one_replica_drains_and_every_rollout_ends(
             found.fails_load.add(NEW.text())
         for event, value in events:
             await apply_event(found, event, value)
-            assert found.most_out <= 1
+            assert found.max_out <= 1
         move = await found.settle(NEW)
-        assert found.most_out <= 1
+        assert found.max_out <= 1
         if refusing is None:
             assert move == Done()
             assert found.loaded == {"new"}

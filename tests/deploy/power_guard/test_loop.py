@@ -148,7 +148,7 @@ def test_a_missing_node_counts_with_its_worst_case_and_two_lose_telemetry() -> N
     with staged(5) as row:
 
         async def work() -> None:
-            guard = guarding(row.config(most_missing_share=0.2), manual_clock=row.manual_clock)
+            guard = guarding(row.config(max_missing_share=0.2), manual_clock=row.manual_clock)
             guard.loop.set_budget(order(row, per_server_w=5000.0))
             await guard.rounds(2)
             before_w = guard.sample("row_power_watts")

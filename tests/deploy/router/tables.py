@@ -19,7 +19,7 @@ def table(
         input_tokens=INPUTS,
         output_tokens=OUTPUTS,
         share=((0.3, 0.2), (0.3, 0.2)),
-        routes={name: Route(replicas=replicas.get(name, 10_000), most_in_flight=1) for name in found},
+        routes={name: Route(replicas=replicas.get(name, 10_000), max_in_flight=1) for name in found},
         cells=tuple(
             CellWeights(row=row, column=column, weights={name: w for name, w in found.items() if w > 0})
             for row in range(2)

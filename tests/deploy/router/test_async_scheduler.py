@@ -35,10 +35,10 @@ class ManualClock:
         return replace(Clock(), steady_s=lambda: self.now_s)
 
 
-def front(manual_clock: ManualClock, *, a: int = 3, b: int = 2, most_waiting: int = 10) -> AsyncScheduler:
+def front(manual_clock: ManualClock, *, a: int = 3, b: int = 2, max_waiting: int = 10) -> AsyncScheduler:
     return AsyncScheduler(
         table(slots={"a": a, "b": b}),
-        settings=RouterSettings(most_waiting=most_waiting, patience_s=4.0),
+        settings=RouterSettings(max_waiting=max_waiting, patience_s=4.0),
         metrics=RouterMetrics(PrometheusBackend(CollectorRegistry())),
         clock=manual_clock.clock,
     )
@@ -134,7 +134,7 @@ async def end(
 
 async def test_refusals_contain_a_retry_time() -> None:
     manual_clock = ManualClock()
-    found = front(manual_clock, a=1, b=0, most_waiting=3)
+    found = front(manual_clock, a=1, b=0, max_waiting=3)
     await found.start(HIGH)
     waiting = [asyncio.create_task(found.start(HIGH)) for _ in range(3)]
     await asyncio.sleep(0)

@@ -130,7 +130,7 @@ async def test_engine_errors_pass_unchanged() -> None:
 @pytest.mark.parametrize(("body", "status"), [(b"{", 400), (b"x" * 101, 413)])
 async def test_invalid_and_oversized_requests_are_refused_before_any_upstream_call(body: bytes, status: int) -> None:
     deployment = Scripted()
-    found = alone(deployment, most_body_bytes=100)
+    found = alone(deployment, max_body_bytes=100)
     exchange = await found.post(body, cuts=[50])
     assert (exchange.status, deployment.requests) == (status, [])
     assert error_of(exchange)["type"] == "invalid_request_error"
@@ -173,7 +173,7 @@ async def test_a_retry_uses_the_current_table_even_with_different_buckets() -> N
     async with held(found, 1, body=prompt, path="/v1/completions") as (task,):
         assert len(a.requests) == 1, "the longest prompts have their own row"
         one_row = CellWeights(row=0, column=0, weights={"b": 1.0})
-        routes = {"b": Route(replicas=1, most_in_flight=1)}
+        routes = {"b": Route(replicas=1, max_in_flight=1)}
         found.router.take(
             RoutingTable(
                 version="p2", input_tokens=(10,), output_tokens=(10,), share=((1.0,),), routes=routes, cells=(one_row,)
@@ -295,7 +295,7 @@ async def test_queued_requests_run_in_order_of_priority() -> None:
 
 async def test_a_full_queue_and_a_queue_timeout_return_429() -> None:
     gate, now_s = asyncio.Event(), 100.0
-    found = alone(Scripted(parts=[gate]), slots=1, most_waiting=1, patience_s=5.0, clock=lambda: now_s)
+    found = alone(Scripted(parts=[gate]), slots=1, max_waiting=1, patience_s=5.0, clock=lambda: now_s)
     async with held(found, 1):
         async with held(found, 1) as (waiting,):
             refused = await found.post()

@@ -60,7 +60,7 @@ def test_prompts_of_every_form_are_measured(prompt: Any, text_bytes: int, tokens
     ],
 )
 def test_the_limit_of_output_tokens_is_read(more: dict[str, Any], most: float) -> None:
-    assert arrival_of(question(chat("hi", **more))).most_tokens == most
+    assert arrival_of(question(chat("hi", **more))).max_output_tokens == most
 
 
 def test_headers_set_class_and_priority() -> None:
@@ -140,4 +140,4 @@ def test_any_document_is_read_or_refused(messages: Any, prompt: Any, most: Any, 
     except BadRequestError:
         return
     assert arrival.prompt_bytes >= 0
-    assert arrival.most_tokens >= 0
+    assert arrival.max_output_tokens >= 0

@@ -83,7 +83,7 @@ def test_a_low_priority_prompt_gets_the_high_limit_after_its_patience() -> None:
 
 
 def test_a_full_queue_refuses_and_waiting_requests_expire() -> None:
-    scheduler = Scheduler(table(slots={"a": 0, "b": 0}), RouterSettings(most_waiting=2, patience_s=5.0))
+    scheduler = Scheduler(table(slots={"a": 0, "b": 0}), RouterSettings(max_waiting=2, patience_s=5.0))
     tickets = [scheduler.arrive(HIGH, now_s=float(at)) for at in range(3)]
     assert tickets[2] is None
     assert not scheduler.expired(now_s=4.9)
@@ -128,7 +128,7 @@ OPS = st.lists(
 
 @given(OPS)
 def test_no_request_is_lost_or_sent_twice_and_slots_are_respected(ops: list[tuple[str, int, float]]) -> None:
-    scheduler, now_s = Scheduler(table(slots={"a": 3, "b": 2}), RouterSettings(most_waiting=20, patience_s=4.0)), 0.0
+    scheduler, now_s = Scheduler(table(slots={"a": 3, "b": 2}), RouterSettings(max_waiting=20, patience_s=4.0)), 0.0
     waiting: dict[int, Ticket] = {}
     sent: dict[int, Ticket] = {}
     ever: set[int] = set()

@@ -20,7 +20,7 @@ def test_sizes_map_to_buckets() -> None:
 def test_a_bucket_without_weights_gets_those_of_the_nearest_bucket() -> None:
     buckets = SizeBuckets(input_tokens=INPUTS, output_tokens=OUTPUTS, share=((0.5, 0.0), (0.0, 0.5)))
     weights = {(0, 0): {"a": 1.0, "b": 0.0}, (0, 1): {}, (1, 0): {"b": 0.0}, (1, 1): {"b": 1.0}}
-    routes = {name: Route(replicas=1, most_in_flight=8) for name in ("a", "b")}
+    routes = {name: Route(replicas=1, max_in_flight=8) for name in ("a", "b")}
     found = RoutingTable.of(version="p", buckets=buckets, routes=routes, weights=weights)
     assert found.by_cell == {(0, 0): {"a": 1.0}, (0, 1): {"a": 1.0}, (1, 0): {"b": 1.0}, (1, 1): {"b": 1.0}}
 

@@ -152,7 +152,7 @@ def test_a_mapped_and_a_plain_address_are_one_peer(dumps: list[DiagSocket]) -> N
 
 
 def test_samples_are_held_until_the_limit_a_request_or_a_change() -> None:
-    source = SocketSource(node=0, peers=HERE, most_held=3)
+    source = SocketSource(node=0, peers=HERE, max_held=3)
     times = iter(range(100))
 
     def poll(*, wanted: bool = False) -> list[tuple[float, int]]:

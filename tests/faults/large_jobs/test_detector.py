@@ -197,7 +197,7 @@ def test_an_evaluation_of_256_nodes_takes_under_an_eighth_of_a_second() -> None:
 
 
 def test_invalid_observations_do_not_grow_memory() -> None:
-    settings = JobwideSettings(most_pairs=40)
+    settings = JobwideSettings(max_pairs=40)
     detector = LargeJobDetector(Job(16, tuple(range(16))), settings)
     rng = np.random.default_rng(5)
     for _ in range(5_000):
@@ -211,7 +211,7 @@ def test_invalid_observations_do_not_grow_memory() -> None:
 
 
 def test_trains_reported_by_one_end_alone_do_not_grow_memory() -> None:
-    settings = JobwideSettings(most_pairs=40)
+    settings = JobwideSettings(max_pairs=40)
     detector = LargeJobDetector(Job(16, tuple(range(16))), settings)
     rng = np.random.default_rng(5)
     for _ in range(5_000):

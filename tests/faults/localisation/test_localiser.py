@@ -57,7 +57,7 @@ def test_diagnoses_below_the_minimum_confidence_are_not_reported() -> None:
     slow = slow_tx(FABRIC, 21, 1.25)
     (found,) = named(FABRIC, slow, before=0)
     assert 0.5 <= found.confidence < 0.9999
-    later = named(FABRIC, slow, before=0, settings=LocaliserSettings(least_confidence=0.9999))
+    later = named(FABRIC, slow, before=0, settings=LocaliserSettings(min_confidence=0.9999))
     assert all(one.confidence >= 0.9999 for one in later)
 
 

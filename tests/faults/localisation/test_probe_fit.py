@@ -110,7 +110,7 @@ def test_an_uncertain_traffic_diagnosis_does_not_suppress_a_certain_probe_diagno
     probed_job.set_traffic_diagnosis(node, confidence=0.03)
     (found,) = probed_job.observe(probed=_out_of(NIC), stalled=True)
     assert (found.scope, found.node) == (Scope.NODE, node)
-    assert found.confidence >= LocaliserSettings().least_confidence
+    assert found.confidence >= LocaliserSettings().min_confidence
 
 
 def test_a_diagnosis_is_withdrawn_when_the_job_resumes_at_normal_speed() -> None:

@@ -67,7 +67,7 @@ def test_a_sample_is_bounded_and_in_order(count: int, horizon: int, length: int)
 
 def test_above_the_node_limit_late_ranks_are_still_found() -> None:
     nodes = 300
-    detector = SlowDetector(Job(nodes, tuple(range(nodes))), SlowSettings(most_nodes=100))
+    detector = SlowDetector(Job(nodes, tuple(range(nodes))), SlowSettings(max_nodes=100))
     found: list[Diagnosis] = []
     for step in range(60):
         for rank in range(nodes):

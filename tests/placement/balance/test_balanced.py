@@ -22,9 +22,9 @@ WITHIN = 1.0005  # relative to the optimum or bound: the tolerance at which a la
 
 
 @st.composite
-def _layouts(draw: st.DrawFn, *, most_gpus: int = 8, most_slots: int = 12) -> Layout:
-    slots = st.integers(1, most_slots)
-    gpus = draw(st.integers(1, most_gpus))
+def _layouts(draw: st.DrawFn, *, max_gpus: int = 8, max_slots: int = 12) -> Layout:
+    slots = st.integers(1, max_slots)
+    gpus = draw(st.integers(1, max_gpus))
     counts = [draw(slots)] * gpus if draw(st.booleans()) else [draw(slots) for _ in range(gpus)]
     speeds = [draw(st.sampled_from([0.5, 1.0, 2.0])) for _ in range(gpus)] if draw(st.booleans()) else None
     return Layout.of(node_of_gpu=[0] * gpus, slots_of_gpu=counts, speeds=speeds)
@@ -46,7 +46,7 @@ def test_any_layout_gets_a_legal_placement(data: st.DataObject, layout: Layout) 
     check_slots(placed, experts=tokens.shape[1], layout=layout)
 
 
-@given(data=st.data(), layout=_layouts(most_gpus=3, most_slots=3))
+@given(data=st.data(), layout=_layouts(max_gpus=3, max_slots=3))
 def test_small_layers_reach_the_optimum(data: st.DataObject, layout: Layout) -> None:
     most = min(layout.slots, 6)
     assume(int(layout.slots_of_gpu.max()) <= most)

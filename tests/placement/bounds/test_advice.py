@@ -37,7 +37,7 @@ def test_no_gpu_holds_an_expert_twice() -> None:
 
 
 def test_the_number_of_steps_can_be_limited() -> None:
-    assert redundancy_advice(HOT, layout=EIGHT, expert_bytes=1, target=1.0, most_steps=1).slots == 12
+    assert redundancy_advice(HOT, layout=EIGHT, expert_bytes=1, target=1.0, max_steps=1).slots == 12
 
 
 def test_a_target_below_one_is_refused() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 
 from fleet.solvers import Deadline, Limits
 from placement.exact import assignment, pattern_model
-from placement.exact.assignment import AssignmentModel, Case, least_max_load
+from placement.exact.assignment import AssignmentModel, Case, min_max_load
 from placement.exact.pattern_model import PatternModel, list_patterns, within_ceiling
 from placement.exact.program import Program
 
@@ -36,7 +36,7 @@ def adders_of(module: object) -> set[str]:
 
 
 def test_the_assignment_formulation_has_the_documented_constraints() -> None:
-    built = constraints_of(least_max_load(AssignmentModel.of(CASE)).program)
+    built = constraints_of(min_max_load(AssignmentModel.of(CASE)).program)
     assert built == documented("Assignment formulation").keys()
     assert adders_of(assignment) == set(documented("Assignment formulation").values())
 

@@ -13,7 +13,7 @@ from fleet.solvers import Deadline, Limits, Solver, SolveStatus
 from placement.arrays import Floats, Ints
 from placement.bounds import lower_bound
 from placement.exact import Certificate, incumbent, solve_exact
-from placement.exact.assignment import AssignmentModel, Case, least_max_load
+from placement.exact.assignment import AssignmentModel, Case, min_max_load
 from placement.exact.pattern_model import list_patterns, lowest_ceiling
 from placement.imbalance import imbalance
 from placement.layout import Layout
@@ -101,7 +101,7 @@ def test_the_result_matches_exhaustive_search(case: tuple[Floats, Layout], solve
 def test_both_formulations_reach_the_same_optimum(case: tuple[Floats, Layout]) -> None:
     tokens, layout = case
     layer_case = case_of(tokens, layout)
-    by_assignment = least_max_load(AssignmentModel.of(layer_case)).program.run(solver=Solver.HIGHS, limits=LIMITS)
+    by_assignment = min_max_load(AssignmentModel.of(layer_case)).program.run(solver=Solver.HIGHS, limits=LIMITS)
     listed = list_patterns(layer_case, ceiling=1e3, deadline=Deadline.of(LIMITS))
     assert listed is not None
     row, bound, status = lowest_ceiling(listed, solver=Solver.HIGHS, deadline=Deadline.of(LIMITS))

@@ -39,7 +39,7 @@ def two_by_two(*, available: tuple[int | None, int | None] = (None, None), rate_
 
 
 class TestCheapest:
-    @given(mix_problems(most_units=2))
+    @given(mix_problems(max_units=2))
     def test_the_cost_matches_exhaustive_search(self, problem: MixProblem) -> None:
         solution = solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS)
         expected = cheapest_by_trying(problem)
@@ -49,20 +49,20 @@ class TestCheapest:
             assert solution.status is SolveStatus.OPTIMAL
             assert solution.cost_usd_per_h == pytest.approx(expected, abs=1e-9)
 
-    @given(mix_problems(most_units=None) | mix_problems(most_units=6))
+    @given(mix_problems(max_units=None) | mix_problems(max_units=6))
     def test_both_solvers_agree(self, problem: MixProblem) -> None:
         highs, cbc = (solve_mix(problem, solver=solver, limits=LIMITS) for solver in Solver)
         assert highs.status is cbc.status
         assert highs.cost_usd_per_h == pytest.approx(cbc.cost_usd_per_h, abs=1e-6)
 
-    @given(mix_problems(most_units=None) | mix_problems(most_units=6))
+    @given(mix_problems(max_units=None) | mix_problems(max_units=6))
     def test_every_constraint_of_the_formulation_holds(self, problem: MixProblem) -> None:
         solution = solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS)
         if solution.status.has_mix:
             assert_within_limits(problem, solution)
             assert solution.bound == pytest.approx(solution.cost_usd_per_h, abs=1e-6)
 
-    @given(mix_problems(most_units=None), st.floats(1.0, 3.0))
+    @given(mix_problems(max_units=None), st.floats(1.0, 3.0))
     def test_more_demand_never_lowers_the_cost(self, problem: MixProblem, factor: float) -> None:
         loads = tuple(replace(load, rate_rps=tuple(factor * rate for rate in load.rate_rps)) for load in problem.loads)
         before, after = cost(problem), cost(replace(problem, loads=loads))
@@ -70,7 +70,7 @@ class TestCheapest:
         if before is not None and after is not None:
             assert after >= before - 1e-9
 
-    @given(mix_problems(most_units=4), st.integers(0, 3))
+    @given(mix_problems(max_units=4), st.integers(0, 3))
     def test_more_stock_never_raises_the_cost(self, problem: MixProblem, more: int) -> None:
         supplies = tuple(replace(supply, available=(supply.available or 0) + more) for supply in problem.supplies)
         before, after = cost(problem), cost(replace(problem, supplies=supplies))

@@ -63,7 +63,7 @@ def test_without_a_running_mix_the_solution_is_unchanged() -> None:
     assert keep_running(problem, solution, within=1.0) is solution
 
 
-@given(mix_problems(most_units=4), st.lists(st.integers(0, 3), min_size=4, max_size=4), st.sampled_from((0.0, 0.2)))
+@given(mix_problems(max_units=4), st.lists(st.integers(0, 3), min_size=4, max_size=4), st.sampled_from((0.0, 0.2)))
 def test_a_kept_mix_meets_the_limits_and_is_within_the_band(
     problem: MixProblem, counts: list[int], within: float
 ) -> None:

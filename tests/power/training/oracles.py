@@ -58,7 +58,7 @@ def any_graph(seed: int) -> Iteration:
     return Iteration(tuple(computations), tuple(waits), float(random.choice([0.0, 60.0, 90.0])), count)
 
 
-def least_mixed_j(iteration: Iteration, deadline_s: float) -> float | None:
+def min_mixed_j(iteration: Iteration, deadline_s: float) -> float | None:
     """Solve by a linear program with mixed clocks; None if the deadline is infeasible."""
     program = pulp.LpProblem("mixed", pulp.LpMinimize)
     count = len(iteration.computations)
@@ -81,7 +81,7 @@ def least_mixed_j(iteration: Iteration, deadline_s: float) -> float | None:
     return float(pulp.value(program.objective)) + iteration.blocked_w * iteration.stages * deadline_s
 
 
-def least_whole_j(iteration: Iteration, deadline_s: float) -> float:
+def min_whole_j(iteration: Iteration, deadline_s: float) -> float:
     """The least energy over all combinations of clocks."""
     best = np.inf
     for choices in product(*(one.choices for one in iteration.computations)):

@@ -104,7 +104,7 @@ class TestStaggering:
     @settings(max_examples=12)
     def test_slips_and_drift_never_exceed_the_peak(self, jobs: list[TrainingJob], seed: int) -> None:
         named = [one.model_copy(update={"name": f"{one.name}{at}"}) for at, one in enumerate(jobs)]
-        found = stagger(named, slip_s=0.2, most_slowdown=0.1, steps=48)
+        found = stagger(named, slip_s=0.2, max_slowdown=0.1, steps=48)
         random = np.random.default_rng(seed)
         starts = {start.name: start for start in found.starts}
         slide = {start.period_s: random.uniform(0, 100) for start in found.starts}
@@ -129,8 +129,8 @@ class TestStaggering:
 
     def test_jobs_with_different_periods_count_at_their_peaks(self) -> None:
         jobs = [job("a", iteration_s=4.0, share=0.4), job("b", iteration_s=5.0, share=0.45)]
-        assert stagger(jobs, slip_s=0.0, most_slowdown=0.1).peak_w == 2 * 4 * 5200
-        slowed = stagger(jobs, slip_s=0.0, most_slowdown=0.25)
+        assert stagger(jobs, slip_s=0.0, max_slowdown=0.1).peak_w == 2 * 4 * 5200
+        slowed = stagger(jobs, slip_s=0.0, max_slowdown=0.25)
         assert slowed.peak_w < 2 * 4 * 5200
         assert {start.name: start.slowdown for start in slowed.starts} == {"b": 0.0, "a": pytest.approx(0.25)}
 
@@ -140,7 +140,7 @@ class TestStaggering:
 
     def test_jobs_form_the_fewest_possible_groups(self) -> None:
         jobs = [job(iteration_s=each) for each in (4.0, 4.1, 4.19, 4.3, 5.0)]
-        groups = grouped_by_period(jobs, most_slowdown=0.05)
+        groups = grouped_by_period(jobs, max_slowdown=0.05)
         assert [[one.iteration_s for one in group] for group in groups] == [[5.0], [4.3, 4.19, 4.1], [4.0]]
 
     def test_a_job_waits_for_its_offset(self) -> None:
@@ -193,8 +193,8 @@ class TestCaps:
     @given(JOBS, st.floats(0.7, 1.1))
     def test_the_clock_is_the_highest_that_fits(self, jobs: list[TrainingJob], share: float) -> None:
         share_w = share * sum(one.servers * one.compute_w for one in jobs)
-        least_w = sum(o.servers * (o.trough_w + (o.compute_w - o.trough_w) * 0.2**o.clock_exponent) for o in jobs)
-        if least_w > share_w:
+        min_w = sum(o.servers * (o.trough_w + (o.compute_w - o.trough_w) * 0.2**o.clock_exponent) for o in jobs)
+        if min_w > share_w:
             with pytest.raises(RuleError, match="share_w: must be at least"):
                 clock_within(jobs, share_w=share_w)
             return

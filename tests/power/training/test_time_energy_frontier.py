@@ -20,7 +20,7 @@ from power.training.schedules import (
     pipeline,
 )
 from power.training.time_energy_frontier import frontier
-from tests.power.training.oracles import any_graph, least_mixed_j, least_whole_j, made_up
+from tests.power.training.oracles import any_graph, made_up, min_mixed_j, min_whole_j
 
 SCHEDULES = pytest.mark.parametrize("schedule", [one_forward_one_backward, all_forward_all_backward])
 
@@ -85,15 +85,15 @@ class TestFrontier:
         found = frontier(iteration)
         for share in (0.0, 0.03, 0.1, 0.35, 0.7, 0.98, 1.0):
             time_s = found.fastest_s + share * (found.slowest_s - found.fastest_s)
-            assert found.at(time_s).energy_j == pytest.approx(least_mixed_j(iteration, time_s), rel=1e-6)
-        assert least_mixed_j(iteration, found.fastest_s * (1 - 1e-3)) is None
+            assert found.at(time_s).energy_j == pytest.approx(min_mixed_j(iteration, time_s), rel=1e-6)
+        assert min_mixed_j(iteration, found.fastest_s * (1 - 1e-3)) is None
 
     @given(st.integers(0, 10_000), st.floats(0.01, 0.99))
     def test_the_frontier_equals_the_linear_program_on_any_graph(self, seed: int, share: float) -> None:
         iteration = any_graph(seed)
         found = frontier(iteration)
         time_s = found.fastest_s + share * (found.slowest_s - found.fastest_s)
-        assert found.at(time_s).energy_j == pytest.approx(least_mixed_j(iteration, time_s), rel=1e-6)
+        assert found.at(time_s).energy_j == pytest.approx(min_mixed_j(iteration, time_s), rel=1e-6)
 
     def test_identical_computations_keep_the_bends_of_their_curve(self) -> None:
         """All times lie on one line, the energies do not."""
@@ -136,7 +136,7 @@ class TestPlans:
         iteration = made_up(stages=2, microbatches=2, seed=seed, uneven=1.0)
         found = frontier(iteration)
         deadline_s = found.fastest_s + share * (found.thriftiest.time_s - found.fastest_s)
-        plan, best_j = within(found, deadline_s), least_whole_j(iteration, deadline_s)
+        plan, best_j = within(found, deadline_s), min_whole_j(iteration, deadline_s)
         assert plan.time_s <= deadline_s * (1 + 1e-9)
         assert plan.bound_j <= best_j * (1 + 1e-9)
         assert best_j * (1 - 1e-9) <= plan.energy_j <= 1.03 * best_j

@@ -42,10 +42,10 @@ def test_the_plan_of_a_target_is_printed_as_a_routing_table(remote: Cli, target:
     ((name, route),) = routing_table.routes.items()
     assert (routing_table.version, routing_table.by_cell) == (plan_id, {(0, 0): {name: 1.0}})
     into = files / "table.json"
-    done = remote("targets", "table", target, "--most-in-flight", f"{name}=16", "--into", into)
+    done = remote("targets", "table", target, "--max-in-flight", f"{name}=16", "--into", into)
     assert (done.code, done.stdout) == (0, "")
     (bounded,) = RoutingTable.model_validate_json(into.read_text()).routes.values()
-    assert (bounded.replicas, bounded.most_in_flight) == (route.replicas, 16)
+    assert (bounded.replicas, bounded.max_in_flight) == (route.replicas, 16)
     both = RoutingTable.model_validate_json(remote("targets", "table", target, "--after", plan_id).stdout)
     assert (both.version, both.by_cell) == (f"{plan_id}+", routing_table.by_cell)
 
@@ -62,9 +62,9 @@ def test_invalid_bounds_of_a_routing_table_are_refused(
     remote: Cli, target: str, files: Path, bound: str, refused: str
 ) -> None:
     plan_id = remote("plan", files / "request.yaml", "-o", "json").json["id"]
-    done = remote("targets", "table", target, "--plan", plan_id, "--most-in-flight", bound)
+    done = remote("targets", "table", target, "--plan", plan_id, "--max-in-flight", bound)
     assert done.code == 2
-    assert done.refused[0].startswith(f"--most-in-flight {bound.partition('=')[0]}")
+    assert done.refused[0].startswith(f"--max-in-flight {bound.partition('=')[0]}")
     assert refused in done.refused[0]
 
 

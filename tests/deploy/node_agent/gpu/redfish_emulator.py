@@ -44,7 +44,7 @@ class Bmc:
     requests: list[tuple[str, str, Any]] = field(default_factory=list)  # method, path, body
     ignored: int = 0  # number of coming PATCHes that return success without effect
     foreign_writes: int = 0  # number of coming PATCHes before which another client writes
-    most_sessions: int = 2
+    max_sessions: int = 2
 
     def add(self, path: str, body: Json) -> None:
         self.resources[path] = {"@odata.id": path} | body
@@ -197,7 +197,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _session(self, body: Json) -> tuple[int, Json, dict[str, str]]:
         if (body.get("UserName"), body.get("Password")) != (USER, PASSWORD):
             return 401, {}, {}
-        if len(self.bmc.sessions) >= self.bmc.most_sessions:
+        if len(self.bmc.sessions) >= self.bmc.max_sessions:
             return 503, {"error": {"message": "SessionLimitExceeded"}}, {}
         token = secrets.token_hex(8)
         self.bmc.sessions.add(token)

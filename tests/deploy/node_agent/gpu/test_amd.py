@@ -110,7 +110,7 @@ def test_a_poll_reports_all_values_in_base_units(stub: Any) -> None:
     assert (reading.power_w, reading.temperature_c, reading.utilization) == (640.0, 61, 0.98)
     assert (reading.sm_clock_mhz, reading.memory_clock_mhz, reading.ecc_corrected) == (2090.0, 1300.0, None)
     assert reading.energy_j == pytest.approx(15.3)
-    assert (limits.least_w, limits.most_w, limits.default_w) == (200.0, 750.0, 750.0)
+    assert (limits.min_w, limits.max_w, limits.default_w) == (200.0, 750.0, 750.0)
     assert (limits.full_clock_mhz, limits.brake_clock_mhz) == (2100, 132)
     assert gpus.enforced("amd-0") == Caps(750.0, 2100)
     stub.energy = 10

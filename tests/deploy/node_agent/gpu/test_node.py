@@ -161,16 +161,16 @@ def test_an_unguarded_agent_sets_no_caps_until_a_guard_connects() -> None:
 
 
 def test_a_brake_sets_a_power_limit_even_without_a_known_minimum() -> None:
-    legacy, curve = GpuLimits(most_w=6600.0), curve_of("Server")
+    legacy, curve = GpuLimits(max_w=6600.0), curve_of("Server")
     limit_w = brake_caps(limits=legacy, curve=curve).power_limit_w
     assert limit_w is not None
     assert 0.0 < limit_w < (caps_at(0.3, limits=legacy, curve=curve).power_limit_w or 0.0)
-    assert brake_caps(limits=GpuLimits(least_w=200.0, most_w=700.0), curve=curve) == Caps(power_limit_w=200.0)
+    assert brake_caps(limits=GpuLimits(min_w=200.0, max_w=700.0), curve=curve) == Caps(power_limit_w=200.0)
 
 
 @pytest.mark.parametrize("name", ["H100-SXM", "a board of no catalogue"])
 def test_without_clock_control_a_clock_share_maps_to_a_power_limit_and_back(name: str) -> None:
-    limits = GpuLimits(least_w=200.0, most_w=700.0, default_w=700.0)
+    limits = GpuLimits(min_w=200.0, max_w=700.0, default_w=700.0)
     curve = curve_of(name)
     shares = [0.5, 0.6, 0.7, 0.8, 0.9]
     caps = [caps_at(share, limits=limits, curve=curve) for share in shares]

@@ -38,7 +38,7 @@ def test_a_poll_reports_all_values_in_base_units(driver: StubDriver, nvml: NvmlD
     assert reading.energy_j == pytest.approx(1000.0, abs=50.0)
     assert (idle.utilization, idle.slowed_by, idle.power_w) == (0.0, ("idle",), 70.0)
     limits = nvml.limits(first.uuid)
-    assert (limits.least_w, limits.most_w, limits.default_w) == (200.0, 700.0, 700.0)
+    assert (limits.min_w, limits.max_w, limits.default_w) == (200.0, 700.0, 700.0)
     assert (limits.full_clock_mhz, limits.brake_clock_mhz, len(limits.clocks_mhz)) == (1980, 345, 110)
 
 

@@ -43,7 +43,7 @@ def test_gpus_are_found_among_the_processors_and_power_limited(basic: bool) -> N
             ("uuid-0", "NVIDIA H100 80GB HBM3"),
             ("uuid-1", "NVIDIA H100 80GB HBM3"),
         ]
-        assert gpus.limits("uuid-0") == GpuLimits(least_w=200.0, most_w=700.0, default_w=700.0)
+        assert gpus.limits("uuid-0") == GpuLimits(min_w=200.0, max_w=700.0, default_w=700.0)
         reading = gpus.read("uuid-0")
         assert (reading.power_w, reading.energy_j, reading.temperature_c) == (512.5, 1e6, 51.0)
         gpus.set_power_limit("uuid-1", 449.7)
@@ -90,7 +90,7 @@ def test_errors_have_their_exception_types_and_the_message_of_the_bmc() -> None:
         with pytest.raises(NotSupportedError, match="a BMC locks no clocks"):
             gpus.lock_clock("uuid-0", 1500)
         gpus.lock_clock("uuid-0", None)
-    bmc.most_sessions = 0
+    bmc.max_sessions = 0
     with pytest.raises(DriverGoneError, match="503 SessionLimitExceeded"), opened(bmc):
         pass
     with pytest.raises(DriverGoneError), closing(RedfishClient("http://127.0.0.1:9", login=LOGIN)) as client:
@@ -126,7 +126,7 @@ def test_the_previous_schema_has_one_limit_per_server() -> None:
     with opened(bmc) as gpus:
         (server,) = gpus.identities()
         assert server.uuid == "/redfish/v1/Chassis/1/Power#/PowerControl/1"
-        assert gpus.limits(server.uuid) == GpuLimits(most_w=6600.0)
+        assert gpus.limits(server.uuid) == GpuLimits(max_w=6600.0)
         assert (gpus.read(server.uuid).power_w, gpus.enforced(server.uuid)) == (4200.0, NO_CAPS)
         gpus.set_power_limit(server.uuid, 5000.0)
         assert gpus.enforced(server.uuid) == Caps(5000.0)

@@ -93,7 +93,7 @@ def test_the_cost_matches_the_undecomposed_program(problem: MixProblem) -> None:
         assert broken_rows(problem, solution) == []
 
 
-@given(mix_problems(most_units=3))
+@given(mix_problems(max_units=3))
 @settings(suppress_health_check=[HealthCheck.too_slow])
 def test_the_cost_matches_exhaustive_search(problem: MixProblem) -> None:
     solution, least = decomposed(problem), cheapest_by_trying(problem)

@@ -15,11 +15,11 @@ STOCK = st.none() | st.integers(0, 3)
 
 
 @st.composite
-def plain_problems(draw: st.DrawFn, *, most_options: int = 4) -> MixProblem:
+def plain_problems(draw: st.DrawFn, *, max_options: int = 4) -> MixProblem:
     """One workload; options often repeat a table or a multiple of it, so that presolve has an effect."""
     buckets = draw(st.integers(1, 4))
-    tables = draw(st.lists(st.lists(RATES, min_size=buckets, max_size=buckets), min_size=1, max_size=most_options))
-    picks = draw(st.lists(st.integers(0, len(tables) - 1), min_size=1, max_size=most_options))
+    tables = draw(st.lists(st.lists(RATES, min_size=buckets, max_size=buckets), min_size=1, max_size=max_options))
+    picks = draw(st.lists(st.integers(0, len(tables) - 1), min_size=1, max_size=max_options))
     factors = draw(st.lists(st.sampled_from((1.0, 1.0, 0.5)), min_size=len(picks), max_size=len(picks)))
     rates = [tuple(factor * rate for rate in tables[pick]) for pick, factor in zip(picks, factors, strict=True)]
     supplies = tuple(Supply(f"f{o}", draw(PRICES), available=draw(STOCK)) for o in range(len(rates)))

@@ -51,14 +51,14 @@ def cost_usd_per_h(classes: Classes, counts: tuple[float, ...]) -> float:
 
 
 class TestRows:
-    @given(plain_problems(most_options=3), st.lists(st.integers(0, 6), min_size=3, max_size=3))
+    @given(plain_problems(max_options=3), st.lists(st.integers(0, 6), min_size=3, max_size=3))
     def test_units_violate_no_row_exactly_if_they_carry_the_demand(self, problem: MixProblem, units: list[int]) -> None:
         classes = classes_of(problem)
         counts = np.array(units[: len(classes.units)], dtype=float)
         row = FeasibilityTest(classes.units, classes.cheapest_usd_per_h, limits=LIMITS).violated_row(counts)
         assert (row is None) == carries(unlimited(classes), tuple(units[: len(classes.units)]))
 
-    @given(plain_problems(most_options=3), st.lists(st.integers(0, 6), min_size=3, max_size=3), st.data())
+    @given(plain_problems(max_options=3), st.lists(st.integers(0, 6), min_size=3, max_size=3), st.data())
     def test_no_row_cuts_off_units_that_carry_the_demand(
         self, problem: MixProblem, units: list[int], data: st.DataObject
     ) -> None:
@@ -70,7 +70,7 @@ class TestRows:
 
 
 class TestLists:
-    @given(plain_problems(most_options=4), st.data())
+    @given(plain_problems(max_options=4), st.data())
     def test_every_combination_within_rows_and_budget_is_listed_with_its_cost(
         self, problem: MixProblem, data: st.DataObject
     ) -> None:
@@ -93,7 +93,7 @@ class TestLists:
             assert cost <= money + 1e-6
             assert all(row.weights @ np.array(counts) >= row.least - 1e-6 for row in rows)
 
-    @given(plain_problems(most_options=4), st.data())
+    @given(plain_problems(max_options=4), st.data())
     def test_above_the_limit_the_list_is_a_sample(self, problem: MixProblem, data: st.DataObject) -> None:
         classes = classes_of(problem)
         box, rows, money = self.drawn(classes, data)

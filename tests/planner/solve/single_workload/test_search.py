@@ -46,7 +46,7 @@ def random_problem(*, seed: int, options: int = 12, buckets: int = 20, rate_rps:
 
 
 class TestOptimum:
-    @given(plain_problems(most_options=3))
+    @given(plain_problems(max_options=3))
     def test_the_cost_matches_exhaustive_search(self, problem: MixProblem) -> None:
         table = table_of(problem)
         most = np.where(np.isfinite(table.units), table.units, 0.0).sum(axis=1)
@@ -58,7 +58,7 @@ class TestOptimum:
             assert mix.outcome.status is SolveStatus.OPTIMAL
             assert table.cost_usd_per_h(mix.units) == pytest.approx(expected, rel=1e-7)
 
-    @given(plain_problems(most_options=5))
+    @given(plain_problems(max_options=5))
     def test_the_search_matches_the_ilp_formulation_and_cbc(self, problem: MixProblem) -> None:
         mine = solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS)
         model = ilp.cheapest(problem, routes=range(len(problem.routes)))
@@ -81,7 +81,7 @@ class TestOptimum:
         assert mine.cost_usd_per_h == pytest.approx(problem.cost_usd_per_h(model.counts_of_units()), abs=1e-6)
         assert mine.bound == pytest.approx(mine.cost_usd_per_h, abs=1e-5)
 
-    @given(plain_problems(most_options=4), plain_problems(most_options=4))
+    @given(plain_problems(max_options=4), plain_problems(max_options=4))
     def test_independent_workloads_cost_the_sum_of_their_costs(self, one: MixProblem, other: MixProblem) -> None:
         problem = together(one, other)
         both = solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS)
@@ -93,7 +93,7 @@ class TestOptimum:
 
 
 class TestInitialMix:
-    @given(plain_problems(most_options=5))
+    @given(plain_problems(max_options=5))
     def test_the_initial_mix_carries_the_demand(self, problem: MixProblem) -> None:
         table = table_of(problem)
         assume(len(table.buckets) > 0)

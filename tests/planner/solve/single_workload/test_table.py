@@ -48,7 +48,7 @@ class TestClasses:
 
 
 class TestProjections:
-    @given(plain_problems(most_options=3), st.floats(0.2, 1.0))
+    @given(plain_problems(max_options=3), st.floats(0.2, 1.0))
     def test_no_count_that_carries_the_demand_costs_less_than_its_projection(
         self, problem: MixProblem, valuation: float
     ) -> None:
