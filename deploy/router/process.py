@@ -165,7 +165,7 @@ async def follow(router: Router, file: TableFile, *, clock: Clock) -> None:
             table = file.changed()
             missing = False
             if table is not None:
-                router.take(table)
+                await router.take(table)
         except OSError as error:
             if not missing:
                 log.warning("table_not_readable", reason=str(error))

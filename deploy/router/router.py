@@ -54,6 +54,7 @@ class Router:
         self.metrics = RouterMetrics(backend)
         self.front = AsyncScheduler(table, settings=settings, metrics=self.metrics, clock=self._clock)
         self._count_replicas = count_replicas
+        self._counting = asyncio.Lock()
         self._routers = settings.routers
         self.front.set_replicas({}, routers=self._routers)
         self._source: PowerSource | None = None
@@ -78,7 +79,7 @@ class Router:
     async def start(self) -> None:
         self._run("tick", self._ticks())
         if self._count_replicas is not None:
-            self._run("replicas", self._counts(self._count_replicas))
+            self._run("replicas", self._counts())
 
     async def stop(self) -> None:
         await self.front.drain()
@@ -92,14 +93,19 @@ class Router:
     def table(self) -> RoutingTable:
         return self.front.scheduler.table
 
-    def take(self, table: RoutingTable) -> None:
-        """Use another table.  Raise PlanUnusableError where it is not usable, and then keep the old one."""
+    async def take(self, table: RoutingTable) -> None:
+        """Use another table.  Raise PlanUnusableError where it is not usable, and then keep the old one.
+
+        Replicas are counted first: the last count may be from before those of the new table ran.
+        """
         try:
             self._check(table)
         except PlanUnusableError:
             self.metrics.table_refused()
             raise
-        self.front.swap(table)
+        async with self._counting:
+            await self._count()
+            self.front.swap(table)
         log.info("table_loaded", version=table.version, routes=sorted(table.routes))
 
     def set_power_source(self, source: PowerSource | None) -> None:
@@ -160,19 +166,25 @@ class Router:
                     log.warning("guard_poll_failed", row=source.row, reason=type(error).__name__)
                 await self._clock.sleep(max(0.0, polled_s + source.every_s - self._clock.steady_s()))
 
-    async def _counts(self, count_replicas: CountReplicas) -> None:
+    async def _counts(self) -> None:
         while True:
-            try:
-                counts = await count_replicas()
-                self._routers = max(1, counts.routers)
-                self.front.set_replicas(counts.replicas, routers=self._routers)
-                for route, count in counts.replicas.items():
-                    if not count:
-                        self._upstreams[route].abandon()
-            except Exception:
-                # The last count stays: a route that lost replicas since then fails or queues its requests.
-                log.exception("replicas_not_counted")
+            async with self._counting:
+                await self._count()
             await self._clock.sleep(COUNT_S)
+
+    async def _count(self) -> None:
+        if self._count_replicas is None:
+            return
+        try:
+            counts = await self._count_replicas()
+            self._routers = max(1, counts.routers)
+            self.front.set_replicas(counts.replicas, routers=self._routers)
+            for route, count in counts.replicas.items():
+                if not count:
+                    self._upstreams[route].abandon()
+        except Exception:
+            # The last count stays: a route that lost replicas since then fails or queues its requests.
+            log.exception("replicas_not_counted")
 
 
 async def serve_lifespan(

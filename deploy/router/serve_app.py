@@ -154,7 +154,7 @@ class RouterReplica:
         try:
             received = RouterConfig.model_validate(config)
             if router is not None:
-                router.take(received.table)
+                await router.take(received.table)
         except (ValidationError, PlanUnusableError) as error:
             if router is None:
                 raise

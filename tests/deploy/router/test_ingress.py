@@ -174,7 +174,7 @@ async def test_a_retry_uses_the_current_table_even_with_different_buckets() -> N
         assert len(a.requests) == 1, "the longest prompts have their own row"
         one_row = CellWeights(row=0, column=0, weights={"b": 1.0})
         routes = {"b": Route(replicas=1, max_in_flight=1)}
-        found.router.take(
+        await found.router.take(
             RoutingTable(
                 version="p2", input_tokens=(10,), output_tokens=(10,), share=((1.0,),), routes=routes, cells=(one_row,)
             )
@@ -319,7 +319,7 @@ async def test_weights_change_under_load_without_lost_requests() -> None:
     a, b = Scripted(parts=[gate, b"done"]), Scripted(parts=[b"done"])
     found = bed(table(weights={"a": 0.5, "b": 0.5}), {"a": a, "b": b})
     async with held(found, 40) as before:
-        found.router.take(table(version="p2", weights={"b": 1.0}))
+        await found.router.take(table(version="p2", weights={"b": 1.0}))
         after = await asyncio.gather(*(found.post() for _ in range(40)))
         gate.set()
     answers = [task.result() for task in before] + after
@@ -335,7 +335,7 @@ async def test_weights_change_under_load_without_lost_requests() -> None:
 async def test_a_table_with_unknown_routes_is_refused_and_the_old_one_stays() -> None:
     found = alone(Scripted())
     with pytest.raises(PlanUnusableError, match=r"sends to b, c; allowed: a"):
-        found.router.take(table(version="p2", weights={"b": 0.5, "c": 0.5}))
+        await found.router.take(table(version="p2", weights={"b": 0.5, "c": 0.5}))
     assert found.router.front.scheduler.table.version == "p1"
     assert found.counted("table_loads_total", result="refused") == 1.0
 

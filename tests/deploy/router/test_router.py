@@ -119,6 +119,16 @@ async def test_slots_follow_the_running_replicas() -> None:
         )
 
 
+async def test_a_new_table_finds_replicas_that_started_after_the_last_count() -> None:
+    async def count() -> ReplicaCounts:
+        return ReplicaCounts(replicas={"a": 2}, routers=1)
+
+    router = quick(Scripted(), count_replicas=count).router
+    router.front.set_replicas({"a": 0}, routers=1)
+    await router.take(table(version="p2", weights={"a": 1.0}))
+    assert router.front.scheduler.slots == {"a": 2}
+
+
 async def test_a_failed_replica_count_keeps_the_last_one() -> None:
     calls = 0
 
