@@ -23,7 +23,7 @@ from faults.detector import Job
 from faults.diagnosis import Diagnosis, Direction, Scope
 from faults.fabric import Floats
 from faults.observations import Collective, Observation, Probe, Socket, SocketPoll
-from faults.simulator.answer import wilson
+from faults.simulator.result import wilson
 from faults.slow import SlowDetector
 
 NODES: Final = 8

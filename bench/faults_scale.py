@@ -16,8 +16,8 @@ from functools import partial
 
 from bench.harness import ROOT, Row, continued
 from faults.simulator import SCENARIOS
-from faults.simulator.answer import poisson_upper, wilson
-from faults.simulator.detectors import Panel, ours, plain
+from faults.simulator.detectors import DetectorFactory, c4_detectors, product_detectors
+from faults.simulator.result import poisson_upper, wilson
 from faults.simulator.run import job, jobs
 from faults.simulator.score import Outcome
 
@@ -25,19 +25,21 @@ LARGE = 16_384
 SEEDS = {"eight": range(9_831, 9_839), "public": range(9_841, 9_849)}
 SHORT = ("congestion", "leaf", "early", "mixed", "lost-agents", "skew")
 SHORT_SEED, SHORT_H = 9_851, 0.5
-PANELS = {"ours": ours, "C4's rule": plain}
+DETECTORS = {"ours": product_detectors, "C4's rule": c4_detectors}
 WEEKS = {1_024: 3, LARGE: 1}
 WEEK_H = 168.0
 WEEKS_SCENARIO, WEEKS_SEED = "weeks", 6_000
 
 
 def run() -> list[Row]:
-    asked = [(name, "ours", seed, 1.0) for name, seeds in SEEDS.items() for seed in seeds]
-    asked += [(name, "ours", SHORT_SEED, SHORT_H) for name in SHORT]
-    asked += [(name, "C4's rule", seeds[0], 1.0) for name, seeds in SEEDS.items()]
+    runs = [(name, "ours", seed, 1.0) for name, seeds in SEEDS.items() for seed in seeds]
+    runs += [(name, "ours", SHORT_SEED, SHORT_H) for name in SHORT]
+    runs += [(name, "C4's rule", seeds[0], 1.0) for name, seeds in SEEDS.items()]
     parts = {
-        f"{name}, {who}, seed {seed}": partial(_simulated, name, hours=hours, seed=seed, panel=PANELS[who])
-        for name, who, seed, hours in asked
+        f"{name}, {detector}, seed {seed}": partial(
+            _simulated, name, hours=hours, seed=seed, detector_factory=DETECTORS[detector]
+        )
+        for name, detector, seed, hours in runs
     }
     lines = continued("faults_scale", parts, sources=[ROOT / "faults"])
     rows = [_sum(part, [line]) for part, line in lines.items()]
@@ -55,16 +57,30 @@ def weeks() -> list[Row]:
     return rows
 
 
-def _simulated(name: str, *, hours: float, seed: int, panel: Panel) -> Row:
+def _simulated(name: str, *, hours: float, seed: int, detector_factory: DetectorFactory) -> Row:
     begun_s = time.process_time()
-    found = jobs(SCENARIOS[name], ranks=LARGE, hours=hours, seed=seed, panel=panel, clock_s=time.process_time)
+    found = jobs(
+        SCENARIOS[name],
+        ranks=LARGE,
+        hours=hours,
+        seed=seed,
+        detector_factory=detector_factory,
+        clock_s=time.process_time,
+    )
     return _counts(found, begun_s)
 
 
 def _week_job(ranks: int, at: int) -> Row:
     begun_s, scenario = time.process_time(), SCENARIOS[WEEKS_SCENARIO]
     seed = (WEEKS_SEED, at)
-    found = job(scenario, ranks=ranks, until_s=scenario.job_s, seed=seed, panel=ours, clock_s=time.process_time)
+    found = job(
+        scenario,
+        ranks=ranks,
+        until_s=scenario.job_s,
+        seed=seed,
+        detector_factory=product_detectors,
+        clock_s=time.process_time,
+    )
     return _counts([found], begun_s)
 
 
@@ -76,7 +92,7 @@ def _counts(outcomes: Iterable[Outcome], begun_s: float) -> Row:
     return {
         "hours": total.hours,
         "windows": len(total.spent_s),
-        "faults": sum(tally.asked.values()),
+        "faults": sum(tally.eligible.values()),
         "hidden": sum(tally.hidden.values()),
         "named": sum(tally.named.values()),
         "right": tally.right,
@@ -89,7 +105,7 @@ def _counts(outcomes: Iterable[Outcome], begun_s: float) -> Row:
 
 
 def _sum(name: str, lines: Sequence[Row]) -> Row:
-    sums = {what: sum(line[what] for line in lines) for what in lines[0] if what not in {"code", "part"}}
+    sums = {key: sum(line[key] for line in lines) for key in lines[0] if key not in {"code", "part"}}
     decision_s, run_s, interval = sums.pop("decision_s"), sums.pop("run_s"), wilson(sums["named"], sums["faults"])
     weeks, diagnoses = sums["hours"] / WEEK_H, sums["right"] + sums["wrong"]
     return {

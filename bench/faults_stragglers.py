@@ -17,7 +17,7 @@ import numpy as np
 
 from bench.harness import ROOT, Row, continued
 from faults.fabric import Floats
-from faults.simulator.answer import poisson_upper, wilson
+from faults.simulator.result import poisson_upper, wilson
 from faults.stragglers import Roles, Stragglers, StragglerSettings
 
 WINDOW_S, STAGES, DAY_H = 2.5, 8, 24.0

@@ -27,11 +27,11 @@ class CrashSettings(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class Vanished:
-    """A node whose ranks vanished: after `after_s`, observed at `seen_s`."""
+    """A node whose ranks vanished: after `after_s`, observed at `observed_s`."""
 
     node: int
     after_s: float
-    seen_s: float
+    observed_s: float
     by_process: bool  # the kernel reports that the process is gone
     by_sockets: bool
 
@@ -42,10 +42,10 @@ def crashes(state: JobState, settings: CrashSettings, *, now_s: float) -> tuple[
     nodes = range(len(state.nodes))
     gone = [found for node in nodes if (found := _vanished(state, node) or missed.get(node)) is not None]
     gone = [each for each in gone if not _reported_phase(state, each.node, DONE)]
-    accused = [each for each in gone if not _reported_phase(state, each.node, FAILED)]
-    complaining = [index for index, rank in enumerate(state.ranks) if rank.phase == FAILED]
-    if accused and complaining:
-        return (_diagnosis(state, settings, accused, waiting=len(complaining), now_s=now_s),)
+    suspects = [each for each in gone if not _reported_phase(state, each.node, FAILED)]
+    failed_ranks = [index for index, rank in enumerate(state.ranks) if rank.phase == FAILED]
+    if suspects and failed_ranks:
+        return (_diagnosis(state, settings, suspects, waiting=len(failed_ranks), now_s=now_s),)
     if not gone or len(gone) == len(state.nodes):
         return ()
     waiting = _waiting_for(state, gone)
@@ -57,25 +57,25 @@ def crashes(state: JobState, settings: CrashSettings, *, now_s: float) -> tuple[
 def _missed_by_peers(state: JobState) -> dict[int, Vanished]:
     """Return the nodes without an own report to which no sampling peer with earlier sockets has any left."""
     had: dict[int, list[tuple[float, float]]] = {}
-    for (looker, node), pair in state.pairs.items():
-        seen = state.nodes[looker]
-        if seen.peers and seen.look_s is not None:
-            had.setdefault(node, []).append((pair.at_s, seen.look_s))
+    for (observer, node), pair in state.pairs.items():
+        samples = state.nodes[observer]
+        if samples.peers and samples.sampled_s is not None:
+            had.setdefault(node, []).append((pair.at_s, samples.sampled_s))
     found = {}
     for node, times in had.items():
-        after_s, seen_s = max(at for at, _ in times), min(look for _, look in times)
-        own_s = state.nodes[node].look_s
-        if len(times) > 1 and after_s < seen_s and (own_s is None or own_s < seen_s):
-            found[node] = Vanished(node, after_s, seen_s, by_process=False, by_sockets=True)
+        after_s, observed_s = max(at for at, _ in times), min(sampled for _, sampled in times)
+        own_s = state.nodes[node].sampled_s
+        if len(times) > 1 and after_s < observed_s and (own_s is None or own_s < observed_s):
+            found[node] = Vanished(node, after_s, observed_s, by_process=False, by_sockets=True)
     return found
 
 
-def _unseen(state: JobState, first: Vanished) -> bool:
+def _has_stale_agent(state: JobState, first: Vanished) -> bool:
     """Return whether an agent has not sampled since: its node can have vanished before the observed one."""
-    since_s = first.seen_s - state.job.look_period_s / 2
+    since_s = first.observed_s - state.job.look_period_s / 2
     return any(
-        node != first.node and seen.look_s is not None and seen.look_s < since_s
-        for node, seen in enumerate(state.nodes)
+        node != first.node and samples.sampled_s is not None and samples.sampled_s < since_s
+        for node, samples in enumerate(state.nodes)
     )
 
 
@@ -84,10 +84,10 @@ def _reported_phase(state: JobState, node: int, phase: str) -> bool:
 
 
 def _vanished(state: JobState, node: int) -> Vanished | None:
-    seen = state.nodes[node]
+    samples = state.nodes[node]
     gone = [rank.gone_s for index in state.ranks_on(node) if (rank := state.ranks[index]).gone_s is not None]
-    if seen.vanished_s is not None and seen.socketed_s is not None and (gone or _confirmed(state, node, seen)):
-        return Vanished(node, seen.socketed_s, min([seen.vanished_s, *gone]), bool(gone), by_sockets=True)
+    if samples.vanished_s is not None and samples.socketed_s is not None and (gone or _confirmed(state, node, samples)):
+        return Vanished(node, samples.socketed_s, min([samples.vanished_s, *gone]), bool(gone), by_sockets=True)
     if gone:
         alive = [beat for index in state.ranks_on(node) if (beat := state.ranks[index].beat_s) is not None]
         return Vanished(
@@ -100,15 +100,15 @@ def _vanished(state: JobState, node: int) -> Vanished | None:
     return None
 
 
-def _confirmed(state: JobState, node: int, seen: NodeSamples) -> bool:
+def _confirmed(state: JobState, node: int, samples: NodeSamples) -> bool:
     """Return whether another sample of its agent, or a peer without sockets to it, confirms that the node vanished."""
-    if seen.vanished_s is None or seen.look_s is None:
+    if samples.vanished_s is None or samples.sampled_s is None:
         return False
-    if seen.look_s > seen.vanished_s:
+    if samples.sampled_s > samples.vanished_s:
         return True
     for peer, other in enumerate(state.nodes):
         pair = state.pairs.get((peer, node))
-        if pair is not None and other.look_s is not None and other.peers and pair.at_s < other.look_s:
+        if pair is not None and other.sampled_s is not None and other.peers and pair.at_s < other.sampled_s:
             return True
     return False
 
@@ -118,24 +118,26 @@ def _waiting_for(state: JobState, gone: list[Vanished]) -> list[int] | None:
     if not any(rank.entered for rank in state.ranks):
         return None
     away = {each.node for each in gone}
-    seen_s = min(each.seen_s for each in gone)
+    observed_s = min(each.observed_s for each in gone)
     behind = min(state.ranks[index].finished for node in away for index in state.ranks_on(node))
     waiting = []
     for index, rank in enumerate(state.ranks):
-        known = rank.records_s is not None or (rank.beat_s is not None and rank.beat_s >= seen_s)
+        known = rank.records_s is not None or (rank.beat_s is not None and rank.beat_s >= observed_s)
         if rank.node not in away and known and rank.pending and rank.entered > behind:
             waiting.append(index)
     return waiting
 
 
 def _tied(gone: list[Vanished]) -> list[Vanished]:
-    earliest = min(gone, key=lambda each: each.seen_s)
-    return [each for each in gone if each is earliest or each.after_s < earliest.seen_s]
+    earliest = min(gone, key=lambda each: each.observed_s)
+    return [each for each in gone if each is earliest or each.after_s < earliest.observed_s]
 
 
 def _first(state: JobState, gone: list[Vanished]) -> Vanished:
     """Return the earliest node; within one sample, the node without progress for longest."""
-    return min(_tied(gone), key=lambda each: (not each.by_process, _moved_s(state, each.node), each.seen_s, each.node))
+    return min(
+        _tied(gone), key=lambda each: (not each.by_process, _moved_s(state, each.node), each.observed_s, each.node)
+    )
 
 
 def _moved_s(state: JobState, node: int) -> float:
@@ -148,12 +150,12 @@ def _by_sockets_alone(
     state: JobState, settings: CrashSettings, gone: list[Vanished], *, now_s: float
 ) -> tuple[Diagnosis, ...]:
     first = _first(state, gone)
-    standing = [
+    connected = [
         node
-        for node, seen in enumerate(state.nodes)
-        if seen.peers and (seen.look_s or 0.0) >= first.seen_s + settings.sockets_only_s
+        for node, samples in enumerate(state.nodes)
+        if samples.peers and (samples.sampled_s or 0.0) >= first.observed_s + settings.sockets_only_s
     ]
-    if len(standing) * 2 < len(state.nodes):
+    if len(connected) * 2 < len(state.nodes):
         return ()
     return (_diagnosis(state, settings, gone, waiting=None, now_s=now_s),)
 
@@ -162,7 +164,7 @@ def _diagnosis(
     state: JobState, settings: CrashSettings, gone: list[Vanished], *, waiting: int | None, now_s: float
 ) -> Diagnosis:
     first = _first(state, gone)
-    clear = len(_tied(gone)) == 1 and not _unseen(state, first)
+    clear = len(_tied(gone)) == 1 and not _has_stale_agent(state, first)
     evidence = ["sockets-gone"] if first.by_sockets else []
     if first.by_process:
         evidence.append("process")
@@ -171,12 +173,12 @@ def _diagnosis(
     events = [
         event
         for at_s, event in state.nodes[first.node].device_events
-        if abs(at_s - first.seen_s) <= settings.device_event_s
+        if abs(at_s - first.observed_s) <= settings.device_event_s
     ]
     evidence += ["device"] if events else []
     known = waiting is not None and clear
     others = "the other nodes keep theirs" if waiting is None else f"{waiting} ranks wait for it"
-    what = "process is gone" if not first.by_sockets else "sockets have all gone"
+    finding = "process is gone" if not first.by_sockets else "sockets have all gone"
     return Diagnosis(
         fault=FaultClass.CRASH,
         scope=Scope.RANK,
@@ -185,7 +187,7 @@ def _diagnosis(
         detected_s=now_s,
         isolate=known,
         confidence=0.98 if known else 0.6,
-        reason=f"node {first.node}: the job's {what}, first of all, and {others}"
+        reason=f"node {first.node}: the job's {finding}, first of all, and {others}"
         + (f"; its devices reported {', '.join(dict.fromkeys(events))}" if events else ""),
         evidence=tuple(evidence),
     )

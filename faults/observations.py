@@ -131,7 +131,7 @@ class DeviceCounter(NamedTuple):
     """A counter of a GPU or its driver."""
 
     gpu: str  # its number on the node, or its UUID
-    what: str  # xid, ecc-double, ecc-single, row-remap, retired, nvlink, nvswitch, pcie, thermal, power
+    name: str  # xid, ecc-double, ecc-single, row-remap, retired, nvlink, nvswitch, pcie, thermal, power
     code: int  # of xid and nvswitch the driver's number, 0: none so far; otherwise the index of the counter
     total: float
 
@@ -151,7 +151,7 @@ class ExternalFinding(NamedTuple):
     """A finding of another tool about a rank."""
 
     by: str  # xpu_timer
-    what: str  # hang, matmul-tflops, ...
+    name: str  # hang, matmul-tflops, ...
     value: float
 
 
@@ -194,7 +194,7 @@ class Observation(NamedTuple):
         return (*own, *self.values.ranks) if isinstance(self.values, FlightProgress) else own
 
 
-MOMENTS: Mapping[type[Values], tuple[str, ...]] = {
+TIME_FIELDS: Mapping[type[Values], tuple[str, ...]] = {
     Collective: ("arrived_s", "finished_s"),
     PointToPoint: ("called_s", "received_s", "sent_s"),
     Probe: ("sent_s", "received_s"),
@@ -206,12 +206,12 @@ MOMENTS: Mapping[type[Values], tuple[str, ...]] = {
 def on_clock_of(observation: Observation, zero_s: float) -> Observation:
     """Return the observation in seconds after `zero_s`."""
     values: Any = observation.values
-    known = {name: getattr(values, name) for name in MOMENTS.get(type(values), ())}
+    known = {name: getattr(values, name) for name in TIME_FIELDS.get(type(values), ())}
     moved = {name: at_s - zero_s for name, at_s in known.items() if at_s is not None}
     return observation._replace(at_s=observation.at_s - zero_s, values=values._replace(**moved) if moved else values)
 
 
-def moments_of(observation: Observation) -> tuple[float, ...]:
+def times_of(observation: Observation) -> tuple[float, ...]:
     """Return all times: when the observation became known, and those in its values."""
-    inside = (getattr(observation.values, name) for name in MOMENTS.get(type(observation.values), ()))
+    inside = (getattr(observation.values, name) for name in TIME_FIELDS.get(type(observation.values), ()))
     return observation.at_s, *(at_s for at_s in inside if at_s is not None)

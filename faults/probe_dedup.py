@@ -25,22 +25,26 @@ class ProbeDeduplicator:
     def __len__(self) -> int:
         return len(self._open) + sum(map(len, self._open.values()))
 
-    def reading(self, seen: Observation) -> Observation | None:
+    def reading(self, observation: Observation) -> Observation | None:
         """Return the probe in the receiver's form; None for another kind, or a train known from the other end."""
-        values, by_sender = seen.values, isinstance(seen.values, ProbeReturned)
-        if not isinstance(values, Probe | ProbeReturned) or seen.peer is None or seen.peer == seen.node:
+        values, by_sender = observation.values, isinstance(observation.values, ProbeReturned)
+        if (
+            not isinstance(values, Probe | ProbeReturned)
+            or observation.peer is None
+            or observation.peer == observation.node
+        ):
             return None
-        if not (0 <= seen.node < self._nodes and 0 <= seen.peer < self._nodes):
+        if not (0 <= observation.node < self._nodes and 0 <= observation.peer < self._nodes):
             return None
-        source, target = (seen.node, seen.peer) if by_sender else (seen.peer, seen.node)
+        source, target = (observation.node, observation.peer) if by_sender else (observation.peer, observation.node)
         opened = self._open.get((source, target))
         if opened is None:
             if len(self._open) >= self._most:
-                return None if by_sender else seen
+                return None if by_sender else observation
             opened = self._open[source, target] = []
         if _known(opened, values.sent_s, by_sender=by_sender):
             return None
-        return Observation(seen.at_s, target, Probe(*values), peer=source) if by_sender else seen
+        return Observation(observation.at_s, target, Probe(*values), peer=source) if by_sender else observation
 
 
 def _known(opened: list[_Open], sent_s: float, *, by_sender: bool) -> bool:

@@ -11,7 +11,7 @@ from faults.observations import Observation
 Call = Observation | float  # an observation, or the time of an evaluation
 
 
-def calls(observations: Iterable[Observation], *, judge_s: float) -> Iterator[Call]:
+def calls(observations: Iterable[Observation], *, period_s: float) -> Iterator[Call]:
     """Return the observations, with an evaluation after each period that has any, and one at the end."""
     due_s: float | None = None
     for observation in observations:
@@ -19,7 +19,7 @@ def calls(observations: Iterable[Observation], *, judge_s: float) -> Iterator[Ca
             yield due_s
             due_s = None
         if due_s is None:
-            due_s = (floor(observation.at_s / judge_s) + 1) * judge_s
+            due_s = (floor(observation.at_s / period_s) + 1) * period_s
         yield observation
     if due_s is not None:
         yield due_s
@@ -40,4 +40,4 @@ def replay(
 ) -> tuple[Diagnosis, ...]:
     """Return the faults of a recording.  Times are on the observations' clock."""
     settings = settings or MonitorSettings()
-    return run(FaultMonitor(job, settings), calls(observations, judge_s=settings.judge_s))
+    return run(FaultMonitor(job, settings), calls(observations, period_s=settings.judge_s))

@@ -9,7 +9,7 @@ from pydantic import Field, StringConstraints, model_validator
 from api.schemas.names import Text
 from api.schemas.results import ResultHead, ResultType
 from faults.diagnosis import Diagnosis, FaultClass, Scope
-from faults.simulator.answer import Score
+from faults.simulator.result import Score
 from faults.simulator.scenario import ScenarioName
 from fleet.documents import Frozen, RuleError, Violation
 

@@ -43,8 +43,8 @@ class ExporterSource:
     def _changed(self, seen: Observation) -> bool:
         values = seen.values
         key: tuple[object, ...] = (seen.node, seen.rank, *values[:-1])
-        if isinstance(values, DeviceCounter) and values.what in {"xid", "nvswitch"}:
-            key = (seen.node, values.gpu, values.what)  # a change of the last error is the event
+        if isinstance(values, DeviceCounter) and values.name in {"xid", "nvswitch"}:
+            key = (seen.node, values.gpu, values.name)  # a change of the last error is the event
         before = self._last.get(key)
         self._last[key] = seen
         return before is None or before.values != values

@@ -16,11 +16,11 @@ def of_cut(cut: CutNode | CutLink, stall: Stall, *, now_s: float) -> Diagnosis:
         if cut.direction is not None:
             findings = ways.get(cut.direction, "no packet arrives in either direction")
         others = ", ".join(map(str, cut.peers[:4])) + (", ..." if len(cut.peers) > 4 else "")
-        what = f"node {cut.node} is cut off from nodes {others}: {findings};"
+        summary = f"node {cut.node} is cut off from nodes {others}: {findings};"
     else:
         arrow = {Direction.FORWARD: "->", Direction.BOTH: "<->", None: "-"}[cut.direction]
         unknown = " in one direction or both; only one end was observed" if cut.direction is None else ""
-        what = f"link {cut.node}{arrow}{cut.peer} loses all packets{unknown}:"
+        summary = f"link {cut.node}{arrow}{cut.peer} loses all packets{unknown}:"
     return Diagnosis(
         fault=FaultClass.COMM_HANG,
         scope=Scope.NODE if isinstance(cut, CutNode) else Scope.LINK,
@@ -31,7 +31,7 @@ def of_cut(cut: CutNode | CutLink, stall: Stall, *, now_s: float) -> Diagnosis:
         detected_s=now_s,
         isolate=isinstance(cut, CutNode),
         confidence=NEARLY,
-        reason=f"{what} {cut.backoff} failed retransmissions, no collective finished for {stall.duration_s:.1f} s",
+        reason=f"{summary} {cut.backoff} failed retransmissions, no collective finished for {stall.duration_s:.1f} s",
         evidence=("unacked", "backoff", "standstill"),
     )
 

@@ -26,7 +26,7 @@ def frozen(state: JobState, settings: HangSettings, stall: Stall, *, now_s: floa
     found = []
     for index, rank in enumerate(state.ranks):
         node = state.nodes[rank.node]
-        if not fresh(node.look_s, state, settings, now_s=now_s) and rank.stopped_s is None:
+        if not fresh(node.sampled_s, state, settings, now_s=now_s) and rank.stopped_s is None:
             continue
         silent_s = _silent_s(state, settings, index)
         bytes_, for_s = unread.get(rank.node, (0, 0.0))
@@ -49,7 +49,7 @@ def _unread(state: JobState, settings: HangSettings, stall: Stall) -> dict[int, 
     found: dict[int, tuple[int, float]] = {}
     for key in sorted(state.unread):
         pair = state.pairs[key]
-        if pair.looks_unread >= settings.looks and pair.at_s > stall.since_s:
+        if pair.unread_samples >= settings.looks and pair.at_s > stall.since_s:
             bytes_, for_s = found.get(key[0], (0, 0.0))
             found[key[0]] = (bytes_ + pair.socket.read_queue_bytes, max(for_s, pair.unread_s()))
     return found
@@ -58,10 +58,10 @@ def _unread(state: JobState, settings: HangSettings, stall: Stall) -> dict[int, 
 def _silent_s(state: JobState, settings: HangSettings, index: int) -> float | None:
     """Return the age of the last heartbeat, if above the rank's limit and most other ranks send heartbeats."""
     rank = state.ranks[index]
-    look_s = state.nodes[rank.node].look_s
-    if rank.beat_s is None or look_s is None:
+    sampled_s = state.nodes[rank.node].sampled_s
+    if rank.beat_s is None or sampled_s is None:
         return None
     limit_s = max(settings.frozen_beats * state.job.heartbeat_s, settings.frozen_gap * rank.longest_gap_s)
-    silent_s = look_s - rank.beat_s
+    silent_s = sampled_s - rank.beat_s
     others = share_with_heartbeat(state, since_s=rank.beat_s + limit_s / 2)
     return silent_s if silent_s >= limit_s and others >= 0.5 else None

@@ -42,10 +42,10 @@ def graph_of(state: JobState, *, since_s: float) -> Graph | None:
     rows = Memberships.of([sorted(group.members) for group in groups], ranks=len(state.ranks))
     entered, finished, reported = (np.zeros(len(rows), dtype=np.int64) for _ in range(3))
     for row, (group, rank) in enumerate(zip(rows.group.tolist(), rows.rank.tolist(), strict=True)):
-        seen = groups[group]
-        entered[row] = seen.entered.get(rank, 0)
-        finished[row] = seen.finished.get(rank, 0)
-        reported[row] = seen.reported_s.get(rank, -np.inf) >= since_s
+        progress = groups[group]
+        entered[row] = progress.entered.get(rank, 0)
+        finished[row] = progress.finished.get(rank, 0)
+        reported[row] = progress.reported_s.get(rank, -np.inf) >= since_s
     waits = wait_for(rows, entered=entered, finished=finished, reported=reported.astype(np.bool_))
     return Graph(rows, waits, groups)
 

@@ -51,7 +51,7 @@ def cuts(state: JobState, settings: HangSettings, *, since_s: float) -> dict[Edg
     found = {}
     for key in sorted(state.stuck):
         pair = state.pairs[key]
-        if _in_vain(pair, settings, since_s=since_s):
+        if _is_unacked(pair, settings, since_s=since_s):
             ends = (min(key), max(key))
             found[ends] = _cut(state, ends)
     return found
@@ -85,9 +85,9 @@ def undecided(found: Mapping[Edge, Cut], state: JobState, *, since_s: float) -> 
     return any(state.pairs[key].socket.backoff > 0 and state.pairs[key].at_s >= since_s for key in others)
 
 
-def _in_vain(pair: PairTraffic, settings: HangSettings, *, since_s: float) -> bool:
+def _is_unacked(pair: PairTraffic, settings: HangSettings, *, since_s: float) -> bool:
     return (
-        pair.looks_stuck >= settings.looks
+        pair.stuck_samples >= settings.looks
         and pair.stuck_s() >= settings.cut_s
         and pair.socket.backoff >= settings.cut_backoff
         and pair.at_s >= since_s

@@ -8,7 +8,7 @@ from fleet.documents import Frozen
 
 Seconds = Annotated[float, Field(ge=1e-3, le=86_400.0)]
 Times = Annotated[float, Field(ge=1.0, le=1_000.0)]
-Looks = Annotated[int, Field(ge=2, le=1_000)]
+Samples = Annotated[int, Field(ge=2, le=1_000)]
 
 
 class HangSettings(Frozen):
@@ -21,7 +21,7 @@ class HangSettings(Frozen):
     cut_backoff: Annotated[int, Field(ge=1, le=15)] = 2
     cut_still_s: Seconds = 1.0
     # One second at 4 Hz: a busy machine can delay single samples.
-    looks: Looks = 3
+    looks: Samples = 3
     # A frozen process sends no heartbeats while its node's agent keeps sampling.
     frozen_beats: Times = 3.0
     frozen_gap: Times = 1.5  # times the longest recent gap between its heartbeats
@@ -32,7 +32,7 @@ class HangSettings(Frozen):
     # A rank in its own code can be late for seconds without being stuck.
     own_code_s: Seconds = 2.0
     own_code_late: Times = 2.0  # times the largest recent delay of a rank
-    own_code_beats: Looks = 3
+    own_code_beats: Samples = 3
     own_code_isolate_s: Seconds = 6.0
     # All ranks entered, none finished, no evidence on the wire: diagnosed without a place.
     nowhere_s: Seconds = 10.0

@@ -25,7 +25,7 @@ def find_stall(state: JobState, settings: HangSettings, *, now_s: float) -> Stal
     since_s = state.progress_s
     if since_s is None:  # without reports of ranks: when bytes last moved between any two nodes
         since_s = max((pair.moved_s for pair in state.pairs.values()), default=None)
-    until_s = _heard_until_s(state, now_s=now_s)
+    until_s = _observed_until_s(state, now_s=now_s)
     if since_s is None or until_s is None or until_s <= since_s:
         return None
     return Stall(since_s, until_s, step_s)
@@ -41,8 +41,8 @@ def share_with_heartbeat(state: JobState, *, since_s: float) -> float:
     return sum(beat_s >= since_s for beat_s in beats_s) / len(beats_s) if beats_s else 0.0
 
 
-def _heard_until_s(state: JobState, *, now_s: float) -> float | None:
+def _observed_until_s(state: JobState, *, now_s: float) -> float | None:
     """Return the median of the newest reports, which one sender cannot move."""
-    words = [rank.beat_s for rank in state.ranks if rank.beat_s is not None]
-    words += [node.look_s for node in state.nodes if node.look_s is not None]
-    return min(median(words), now_s) if words else None
+    times_s = [rank.beat_s for rank in state.ranks if rank.beat_s is not None]
+    times_s += [node.sampled_s for node in state.nodes if node.sampled_s is not None]
+    return min(median(times_s), now_s) if times_s else None

@@ -21,9 +21,9 @@ class GroupProgress:
     finished: dict[int, int] = field(default_factory=dict)
     pending: dict[int, Pending] = field(default_factory=dict)
     reported_s: dict[int, float] = field(default_factory=dict)  # last report of a rank in this group
-    through_s: dict[int, float] = field(default_factory=dict)  # time of its last finished operation, by its own record
+    ended_s: dict[int, float] = field(default_factory=dict)  # time of its last finished operation, by its own record
 
-    def come(self, at_s: float, rank: int, seq: int, pending: Pending) -> None:
+    def record_call(self, at_s: float, rank: int, seq: int, pending: Pending) -> None:
         """Record that `rank` has called operation `seq`."""
         self.members.add(rank)
         self.reported_s[rank] = at_s
@@ -31,20 +31,20 @@ class GroupProgress:
             self.entered[rank] = seq
             self.pending[rank] = pending
 
-    def through(self, at_s: float, rank: int, seq: int, *, finished_s: float) -> None:
+    def record_finish(self, at_s: float, rank: int, seq: int, *, finished_s: float) -> None:
         """Record that `rank` has finished operation `seq`."""
-        self.come(at_s, rank, seq, Pending(None, None))
+        self.record_call(at_s, rank, seq, Pending(None, None))
         if seq >= self.finished.get(rank, -1):
-            self.finished[rank], self.through_s[rank] = seq, finished_s
+            self.finished[rank], self.ended_s[rank] = seq, finished_s
 
     def restarted(self, rank: int, seq: int, *, arrived_s: float) -> bool:
         """Return whether `rank` counts from the start again: it calls a finished operation some time after its end."""
-        finished_s = self.through_s.get(rank)
+        finished_s = self.ended_s.get(rank)
         return finished_s is not None and seq <= self.finished[rank] and arrived_s > finished_s + RESTART_S
 
-    def forget(self, rank: int) -> None:
+    def reset(self, rank: int) -> None:
         """Discard the progress of the rank's earlier life; it stays a member."""
-        for fields in (self.entered, self.finished, self.pending, self.through_s, self.reported_s):
+        for fields in (self.entered, self.finished, self.pending, self.ended_s, self.reported_s):
             fields.pop(rank, None)
 
 

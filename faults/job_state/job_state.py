@@ -60,7 +60,7 @@ class Pace:
         elif len(self._arrivals) > SEQS_OPEN:
             del self._arrivals[next(iter(self._arrivals))]
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """Restart the operation numbers, which a new life repeats."""
         self._arrivals.clear()
 
@@ -75,17 +75,17 @@ class Pace:
 
 
 class NodeSamples:
-    __slots__ = ("device_events", "look_s", "peers", "socketed_s", "vanished_s")
+    __slots__ = ("device_events", "peers", "sampled_s", "socketed_s", "vanished_s")
 
     def __init__(self) -> None:
-        self.look_s: float | None = None
+        self.sampled_s: float | None = None
         self.peers = 0
         self.socketed_s: float | None = None  # the last sample with a socket
         self.vanished_s: float | None = None  # the first later sample without one
         self.device_events: deque[tuple[float, str]] = deque(maxlen=KEPT_EVENTS)
 
-    def look(self, at_s: float, peers: int) -> None:
-        self.look_s, self.peers = at_s, peers
+    def add_sample(self, at_s: float, peers: int) -> None:
+        self.sampled_s, self.peers = at_s, peers
         if peers:
             self.socketed_s, self.vanished_s = at_s, None
         elif self.socketed_s is not None and self.vanished_s is None:
@@ -112,7 +112,7 @@ class JobState:
         self._ranks_on = _ranks_on(job)
         # By exact type: all kinds are final, and a lookup costs a tenth of functools.singledispatchmethod.
         self._takes: Mapping[type, Callable[[Any, Observation], None]] = {
-            SocketPoll: self._look,
+            SocketPoll: self._socket_poll,
             Socket: self._socket,
             Heartbeat: self._heartbeat,
             Collective: self._collective,
@@ -138,8 +138,8 @@ class JobState:
     def ranks_on(self, node: int) -> tuple[int, ...]:
         return self._ranks_on[node]
 
-    def _look(self, values: SocketPoll, observation: Observation) -> None:
-        self.nodes[observation.node].look(observation.at_s, values.peers)
+    def _socket_poll(self, values: SocketPoll, observation: Observation) -> None:
+        self.nodes[observation.node].add_sample(observation.at_s, values.peers)
 
     def _socket(self, values: Socket, observation: Observation) -> None:
         if observation.peer is None or not 0 <= observation.peer < len(self.nodes):
@@ -150,15 +150,15 @@ class JobState:
             pair = self.pairs[key] = PairTraffic(observation.at_s, values)
         else:
             pair.observe(observation.at_s, values)
-        (self.stuck.add if pair.looks_stuck > 1 else self.stuck.discard)(key)
-        (self.unread.add if pair.looks_unread > 1 else self.unread.discard)(key)
+        (self.stuck.add if pair.stuck_samples > 1 else self.stuck.discard)(key)
+        (self.unread.add if pair.unread_samples > 1 else self.unread.discard)(key)
 
     def _heartbeat(self, values: Heartbeat, observation: Observation) -> None:
         if observation.rank is None:
             return
         rank = self.ranks[observation.rank]
         if rank.restarted(observation.at_s, values):
-            self._begin_anew(observation.rank, observation.at_s - RESTART_S)
+            self._restart(observation.rank, observation.at_s - RESTART_S)
         before = rank.finished
         rank.beat(observation.at_s, values, fade=GAP_DECAY)
         if rank.records_s is None:
@@ -172,22 +172,22 @@ class JobState:
         rank, group = self.ranks[observation.rank], self._group(values.group)
         if group is None:
             return
-        if values.arrived_s < rank.born_s:
+        if values.arrived_s < rank.life_start_s:
             return
         self._restarted(group, observation.rank, values)
         rank.records_s = observation.at_s
         self.recorded.add(values.group)
-        group.come(observation.at_s, observation.rank, values.seq, Pending(values.op, values.arrived_s))
+        group.record_call(observation.at_s, observation.rank, values.seq, Pending(values.op, values.arrived_s))
         if not values.group:
-            rank.come(observation.at_s, values.seq)
+            rank.record_call(observation.at_s, values.seq)
         if values.finished_s is None:
             return
-        group.through(observation.at_s, observation.rank, values.seq, finished_s=values.finished_s)
+        group.record_finish(observation.at_s, observation.rank, values.seq, finished_s=values.finished_s)
         self.pace.arrived(values, len(group.members))
         if values.step is not None:
             self.pace.stepped(observation.rank, values.step, values.finished_s)
         if not values.group:
-            rank.through(observation.at_s, values.seq)
+            rank.record_finish(observation.at_s, values.seq)
         self._progressed(values.finished_s)
 
     def _process(self, values: Process, observation: Observation) -> None:
@@ -200,8 +200,8 @@ class JobState:
             return
         group.members.update(rank for rank in values.ranks if 0 <= rank < len(self.ranks))
         if values.group not in self.recorded and values.entered < group.finished.get(observation.rank, -1):
-            group.forget(observation.rank)  # a dump of a new life
-        group.come(observation.at_s, observation.rank, values.entered, Pending(values.op, values.since_s))
+            group.reset(observation.rank)  # a dump of a new life
+        group.record_call(observation.at_s, observation.rank, values.entered, Pending(values.op, values.since_s))
         group.finished[observation.rank] = max(values.finished, group.finished.get(observation.rank, -1))
 
     def _counts(self, values: OperationCounts, observation: Observation) -> None:
@@ -210,35 +210,35 @@ class JobState:
             return
         called = sum(count for _, count in values.ops)
         if called < group.finished.get(observation.rank, -1):
-            group.forget(observation.rank)
+            group.reset(observation.rank)
         if called > group.entered.get(observation.rank, -1):
             # RAS counts calls, not ends: a called operation has ended once the counts move.
             group.finished[observation.rank] = max(called - 1, 0)
-        group.come(observation.at_s, observation.rank, called, Pending(None, observation.at_s))
+        group.record_call(observation.at_s, observation.rank, called, Pending(None, observation.at_s))
         if values.state == "dead":
             rank = self.ranks[observation.rank]
             rank.gone_s = rank.gone_s or observation.at_s
 
     def _device(self, values: DeviceCounter, observation: Observation) -> None:
-        if values.what in ("xid", "ecc-double", "nvlink"):
-            event = f"{values.what} {values.code} on {values.gpu}"
+        if values.name in ("xid", "ecc-double", "nvlink"):
+            event = f"{values.name} {values.code} on {values.gpu}"
             self.nodes[observation.node].device_events.append((observation.at_s, event))
 
     def _restarted(self, group: GroupProgress, rank: int, record: Collective) -> None:
         if not group.restarted(rank, record.seq, arrived_s=record.arrived_s):
             return
         if record.group:
-            group.forget(rank)
-            self.pace.begin_anew()
+            group.reset(rank)
+            self.pace.restart()
         else:
-            self._begin_anew(rank, record.arrived_s)
+            self._restart(rank, record.arrived_s)
 
-    def _begin_anew(self, index: int, at_s: float) -> None:
+    def _restart(self, index: int, at_s: float) -> None:
         """Restart the stall clock of a restarted rank at its restart."""
-        self.ranks[index].begin_anew(at_s)
+        self.ranks[index].restart(at_s)
         if whole := self.groups.get(""):
-            whole.forget(index)
-        self.pace.begin_anew()
+            whole.reset(index)
+        self.pace.restart()
         self._progressed(at_s)
 
     def _progressed(self, at_s: float) -> None:

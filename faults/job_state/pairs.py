@@ -20,15 +20,15 @@ class PairTraffic:
     moved_from_s: float = -inf
     stuck_since_s: float | None = None  # sent and not acknowledged
     unread_since_s: float | None = None  # received and not read
-    looks_stuck: int = 0
-    looks_unread: int = 0
+    stuck_samples: int = 0
+    unread_samples: int = 0
 
     def __post_init__(self) -> None:
         self.moved_s = self.at_s
         if self.socket.unacked:
-            self.stuck_since_s, self.looks_stuck = self.at_s, int(self.socket.unacked > 0)
+            self.stuck_since_s, self.stuck_samples = self.at_s, int(self.socket.unacked > 0)
         if self.socket.read_queue_bytes:
-            self.unread_since_s, self.looks_unread = self.at_s, int(self.socket.read_queue_bytes > 0)
+            self.unread_since_s, self.unread_samples = self.at_s, int(self.socket.read_queue_bytes > 0)
 
     def observe(self, at_s: float, socket: Socket) -> None:
         before, before_s = self.socket, self.at_s
@@ -38,17 +38,17 @@ class PairTraffic:
         if acked or received:
             self.moved_from_s, self.moved_s = before_s, at_s
         if not socket.unacked:
-            self.stuck_since_s, self.looks_stuck = None, 0
+            self.stuck_since_s, self.stuck_samples = None, 0
         elif acked or self.stuck_since_s is None:
-            self.stuck_since_s, self.looks_stuck = at_s, 1
+            self.stuck_since_s, self.stuck_samples = at_s, 1
         else:
-            self.looks_stuck += 1
+            self.stuck_samples += 1
         if not socket.read_queue_bytes:
-            self.unread_since_s, self.looks_unread = None, 0
+            self.unread_since_s, self.unread_samples = None, 0
         elif received or socket.read_queue_bytes != before.read_queue_bytes or self.unread_since_s is None:
-            self.unread_since_s, self.looks_unread = at_s, 1
+            self.unread_since_s, self.unread_samples = at_s, 1
         else:
-            self.looks_unread += 1
+            self.unread_samples += 1
 
     def stuck_s(self) -> float:
         """Return for how long, by the samples, no outstanding byte has been acknowledged."""

@@ -20,9 +20,9 @@ class RankProgress:
     """The newest reports of a rank.  `entered` and `finished` count collectives, by heartbeat or by record."""
 
     node: int
-    born_s: float = -inf  # start of its current life, if an earlier one was observed
+    life_start_s: float = -inf  # start of its current life, if an earlier one was observed
     beat_s: float | None = None
-    beaten: int | None = None  # finished collectives of its last heartbeat
+    beat_finished: int | None = None  # finished collectives of its last heartbeat
     longest_gap_s: float = 0.0  # between two heartbeats, fading
     beats_since_entered: int = 0
     entered: int = 0
@@ -38,36 +38,36 @@ class RankProgress:
 
     def restarted(self, at_s: float, heartbeat: Heartbeat) -> bool:
         later = self.beat_s is not None and at_s > self.beat_s
-        return later and self.beaten is not None and heartbeat.entered < self.beaten
+        return later and self.beat_finished is not None and heartbeat.entered < self.beat_finished
 
-    def begin_anew(self, at_s: float) -> None:
-        self.born_s, self.entered_s, self.finished_s = at_s, at_s, None
+    def restart(self, at_s: float) -> None:
+        self.life_start_s, self.entered_s, self.finished_s = at_s, at_s, None
         self.entered = self.finished = self.beats_since_entered = 0
-        self.step, self.phase, self.beaten = -1, "", None
+        self.step, self.phase, self.beat_finished = -1, "", None
         self.stopped_s = self.gone_s = None
 
     def beat(self, at_s: float, heartbeat: Heartbeat, *, fade: float) -> None:
-        if at_s < self.born_s:
+        if at_s < self.life_start_s:
             return
         if self.beat_s is not None and heartbeat.phase in ALIVE_PHASES and self.phase in ALIVE_PHASES:
             self.longest_gap_s = max(self.longest_gap_s * fade, at_s - self.beat_s)
         self.beat_s, self.op, self.phase = at_s, heartbeat.op, heartbeat.phase
         self.step = max(self.step, heartbeat.step)
-        self.beaten = max(heartbeat.finished, self.beaten or 0)
-        self.come(at_s, heartbeat.entered)
-        self.through(at_s, heartbeat.finished)
+        self.beat_finished = max(heartbeat.finished, self.beat_finished or 0)
+        self.record_call(at_s, heartbeat.entered)
+        self.record_finish(at_s, heartbeat.finished)
         self.beats_since_entered += 1
         if heartbeat.phase not in (FAILED, DONE):
             self.gone_s = None
 
-    def come(self, at_s: float, seq: int) -> None:
+    def record_call(self, at_s: float, seq: int) -> None:
         """Record that the rank has called this collective."""
         if seq > self.entered:
             self.entered, self.entered_s, self.beats_since_entered = seq, at_s, 0
 
-    def through(self, at_s: float, seq: int) -> None:
+    def record_finish(self, at_s: float, seq: int) -> None:
         """Record that the rank has finished this collective."""
-        self.come(at_s, seq)
+        self.record_call(at_s, seq)
         if seq > self.finished:
             self.finished, self.finished_s = seq, at_s
 

@@ -5,6 +5,6 @@ docs/explanation/faults/localisation.md and stragglers.md describe the detectors
 """
 
 from faults.large_jobs.detector import LargeJobDetector
-from faults.large_jobs.settings import JobwideSettings
+from faults.large_jobs.settings import LargeJobSettings
 
-__all__ = ["JobwideSettings", "LargeJobDetector"]
+__all__ = ["LargeJobDetector", "LargeJobSettings"]

@@ -16,8 +16,8 @@ from faults.observations import Collective, Heartbeat, Observation, PointToPoint
 from faults.slow.steps import NO_HARM, harm
 
 MAX_WINDOWS: Final = 720  # an hour of 5 s
-FEWEST_USUAL: Final = 10  # windows, before steps have a baseline
-FEWEST_NOW: Final = 3
+MIN_USUAL: Final = 10  # windows, before steps have a baseline
+MIN_NOW: Final = 3
 
 
 class Gaps(dict[int, tuple[float, int]]):
@@ -40,20 +40,20 @@ class _Rank:
     reached_s: float = 0.0
 
 
-class Computing:
+class GapTracker:
     def __init__(self, job: Job) -> None:
         self._node = np.array(job.rank_node, dtype=np.int64)
         self._nodes = job.nodes
         self._ranks = [_Rank(rank) for rank in range(len(job.rank_node))]
         self._steps: deque[tuple[float, float]] = deque(maxlen=MAX_WINDOWS)  # end of a window, mean step in it
 
-    def take(self, seen: Observation, into: Steps, gaps: Gaps) -> None:
-        values, rank = seen.values, seen.rank
+    def take(self, observation: Observation, into: Steps, gaps: Gaps) -> None:
+        values, rank = observation.values, observation.rank
         if rank is None or not 0 <= rank < len(self._ranks):
             return
         of = self._ranks[rank]
         if isinstance(values, Heartbeat):
-            _reach(of, values.step, seen.at_s, into)
+            _reach(of, values.step, observation.at_s, into)
         elif isinstance(values, Collective) and values.finished_s is not None:
             step = values.seq if values.step is None else values.step
             _reach(of, step, values.arrived_s, into)
@@ -74,7 +74,7 @@ class Computing:
         if window.steps:
             self._steps.append((to_s, window.step_s / window.steps))
 
-    def stood(self, window: Steps, window_s: float) -> bool:
+    def stopped(self, window: Steps, window_s: float) -> bool:
         """Return whether no step ended in a window that usually has two: busy time then measures no bandwidth."""
         return not window.steps and bool(self._steps) and 2.0 * self.step_s() < window_s
 
@@ -85,7 +85,7 @@ class Computing:
         """Return the chance that steps since then are as long as before; None without a baseline."""
         before = np.array([step_s for to_s, step_s in self._steps if to_s <= since_s])
         now = np.array([step_s for to_s, step_s in self._steps if to_s > since_s])
-        if before.size < FEWEST_USUAL or now.size < FEWEST_NOW:
+        if before.size < MIN_USUAL or now.size < MIN_NOW:
             return None
         measured = harm(now, before)
         return None if measured is NO_HARM else measured.chance

@@ -15,15 +15,15 @@ from faults.detector import Job
 from faults.diagnosis import Diagnosis, FaultClass, Scope
 from faults.fabric import Ints
 from faults.large_jobs import traffic_graph as of_edges
-from faults.large_jobs.compute_gaps import Computing, Gaps, Steps
-from faults.large_jobs.settings import JobwideSettings
+from faults.large_jobs.compute_gaps import Gaps, GapTracker, Steps
+from faults.large_jobs.settings import LargeJobSettings
 from faults.large_jobs.traffic_graph import OUTSIDE, Edges, Pair, Pairs, Sum, Trains
 from faults.localisation import LocalisationDetector, LocalisationState
 from faults.observations import Collective, Heartbeat, Observation, PointToPoint, Probe, ProbeReturned, Socket
 from faults.probe_dedup import ProbeDeduplicator
 from faults.stragglers import Roles, Stragglers, StragglerState
 
-FEWEST: Final = 3  # nodes of a group, for a median
+MIN_NODES: Final = 3  # nodes of a group, for a median
 MAX_OPEN: Final = 4  # windows: a clock that is so far ahead is broken
 MAX_SILENT: Final = 720  # windows: half an hour of 2.5 s without an observation forgets as much as a day
 Of = TypeVar("Of")
@@ -51,7 +51,7 @@ def _divisions(groups: Iterable[frozenset[int]]) -> list[list[frozenset[int]]]:
     """Divide the groups: each goes to the first division whose groups are as large and share no node with it."""
     found: list[tuple[int, set[int], list[frozenset[int]]]] = []
     for group in groups:
-        if len(group) < FEWEST:
+        if len(group) < MIN_NODES:
             continue
         for size, taken, way in found:
             if size == len(group) and not taken & group:
@@ -119,7 +119,7 @@ class _Open:
 
 
 class _Fitted:
-    def __init__(self, edges: Edges, settings: JobwideSettings) -> None:
+    def __init__(self, edges: Edges, settings: LargeJobSettings) -> None:
         self.edges, self._settings = edges, settings
         self._localiser = LocalisationDetector(edges.fabric, settings.localiser)
         self._state: LocalisationState = self._localiser.start()
@@ -130,14 +130,16 @@ class _Fitted:
         """Return whether the job has come back with other pairs."""
         return self._unknown >= self._settings.relearn_windows
 
-    def step(self, index: int, sums: dict[Pair, Sum], trains: Trains, *, stood: bool = False) -> tuple[Diagnosis, ...]:
-        """Process one window.  `stood`: busy time measures no bandwidth while the job stands."""
+    def step(
+        self, index: int, sums: dict[Pair, Sum], trains: Trains, *, stopped: bool = False
+    ) -> tuple[Diagnosis, ...]:
+        """Process one window.  `stopped`: busy time measures no bandwidth while the job is stopped."""
         from_s = index * self._settings.window_s
         to_s = from_s + self._settings.window_s
-        counted = {pair: total for pair, total in sums.items() if pair[1] == OUTSIDE} if stood else sums
+        counted = {pair: total for pair, total in sums.items() if pair[1] == OUTSIDE} if stopped else sums
         window = of_edges.window(self.edges, counted, self._settings, from_s=from_s, to_s=to_s, trains=trains)
         self._state, diagnoses = self._localiser.step(self._state, window)
-        if not stood:
+        if not stopped:
             self._unknown = self._unknown + 1 if of_edges.unknown(self.edges, sums) else 0
         return diagnoses
 
@@ -145,12 +147,12 @@ class _Fitted:
 class LargeJobDetector:
     """A `Detector` of one job, with or without known leaves."""
 
-    def __init__(self, job: Job, settings: JobwideSettings | None = None) -> None:
-        self.settings = settings or JobwideSettings()
+    def __init__(self, job: Job, settings: LargeJobSettings | None = None) -> None:
+        self.settings = settings or LargeJobSettings()
         self._job = job
         self._pairs = Pairs(job.nodes, self.settings.max_pairs)
         self._ends = ProbeDeduplicator(job.nodes, most=self.settings.max_pairs)
-        self._computing = Computing(job)
+        self._gap_tracker = GapTracker(job)
         late_s = self.settings.late_s
         self._open = Windows(_Open, length_s=self.settings.window_s, late_s=late_s)
         self._gaps = Windows(Gaps, length_s=self.settings.gap_window_s, late_s=late_s)
@@ -184,14 +186,14 @@ class LargeJobDetector:
                 opened.trains.take(reading, reading.values)
         else:
             gaps = self._gaps.at(observation.at_s)  # None: closed already; the step continues
-            self._computing.take(observation, opened.steps, Gaps() if gaps is None else gaps)
+            self._gap_tracker.take(observation, opened.steps, Gaps() if gaps is None else gaps)
 
     def evaluate(self, now_s: float) -> Sequence[Diagnosis]:
         """Return the active diagnoses since the last closed window."""
         gaps, windows = self._gaps.over(now_s), self._open.over(now_s)
         for index, window in gaps:
             length_s = self._gaps.length_s
-            gaps_s = self._computing.gaps(Gaps() if window is None else window)
+            gaps_s = self._gap_tracker.gaps(Gaps() if window is None else window)
             self._late, self._nodes = self._stragglers.step(
                 self._late, gaps_s, (index + 1) * length_s, window_s=length_s
             )
@@ -204,15 +206,15 @@ class LargeJobDetector:
 
     def _close(self, index: int, of: _Open) -> None:
         window_s = self.settings.window_s
-        self._computing.close(of.steps, (index + 1) * window_s)
-        stood = self._computing.stood(of.steps, window_s)
+        self._gap_tracker.close(of.steps, (index + 1) * window_s)
+        stopped = self._gap_tracker.stopped(of.steps, window_s)
         if self._fitted is None:
-            if not stood:
+            if not stopped:
                 self._learn(index, of.sums, of.trains)
             return
-        if stood and not of.trains:
+        if stopped and not of.trains:
             return
-        self._wires = self._fitted.step(index, of.sums, of.trains, stood=stood)
+        self._wires = self._fitted.step(index, of.sums, of.trains, stopped=stopped)
         if self._fitted.outdated:
             self._fitted, self._wires = None, ()
 
@@ -235,7 +237,7 @@ class LargeJobDetector:
         for diagnosis in (*self._wires, *self._nodes):
             place = (diagnosis.fault, diagnosis.scope, diagnosis.node, diagnosis.peer, diagnosis.switch)
             reported_s[place] = self._reported_s.get(place, now_s)
-            isolate = diagnosis.isolate and self._costs(diagnosis)
+            isolate = diagnosis.isolate and self._lengthens_steps(diagnosis)
             changed = {"detected_s": reported_s[place], "isolate": isolate, "switch": self._switch(diagnosis)}
             yield diagnosis.model_copy(update=changed)
         self._reported_s = reported_s
@@ -245,13 +247,13 @@ class LargeJobDetector:
             return diagnosis.switch
         return str(self._names[int(diagnosis.switch.removeprefix("leaf-"))])
 
-    def _costs(self, diagnosis: Diagnosis) -> bool:
+    def _lengthens_steps(self, diagnosis: Diagnosis) -> bool:
         """Return whether steps are longer since the onset: no node is isolated for a fault without effect.
 
         Without a baseline of steps, an edge is compared with edges that do the same; a node that computed longer from
         the start may have more to do.
         """
-        chance = self._computing.chance_of_no_harm(diagnosis.onset_s)
+        chance = self._gap_tracker.chance_of_no_harm(diagnosis.onset_s)
         if chance is None:
             return diagnosis.fault is FaultClass.COMM_SLOW
         return chance <= self.settings.chance_of_harm

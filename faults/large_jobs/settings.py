@@ -11,7 +11,7 @@ from fleet.documents import Frozen
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-class JobwideSettings(Frozen):
+class LargeJobSettings(Frozen):
     window_s: Annotated[float, Field(ge=0.5, le=60)] = 5.0  # 20 polls at 4 Hz; a diagnosis takes four windows
     # Of stragglers: a hiccup of 12 s touches six of them, 15 s, and four of 5 s, 20 s.
     gap_window_s: Annotated[float, Field(ge=0.5, le=60)] = 2.5

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from faults.detector import Job
 from faults.fabric import NOWHERE, Fabric, Floats, Traffic, Window
-from faults.large_jobs.settings import JobwideSettings
+from faults.large_jobs.settings import LargeJobSettings
 from faults.observations import Observation, Probe, Socket
 
 OUTSIDE: Final = -1  # the peer for all hosts outside the job
@@ -24,7 +24,7 @@ TICK_US: Final = 4000.0  # the step of busy time at 250 Hz
 LONG: Final = 0.5  # of the bytes of the busiest: a ring's edge
 SHORT: Final = 0.125  # less than that: a small one
 BUSIEST: Final = 0.9  # quantile
-FEWEST: Final = 8  # edges, below which there are no peers to compare with
+MIN_EDGES: Final = 8  # edges, below which there are no peers to compare with
 
 
 @dataclass(slots=True)
@@ -55,21 +55,21 @@ class Pairs:
     def __len__(self) -> int:
         return len(self._newest)
 
-    def take(self, seen: Observation, socket: Socket, sums: dict[Pair, Sum]) -> None:
-        peer = OUTSIDE if seen.peer is None else seen.peer
+    def take(self, observation: Observation, socket: Socket, sums: dict[Pair, Sum]) -> None:
+        peer = OUTSIDE if observation.peer is None else observation.peer
         if not OUTSIDE <= peer < self._nodes:
             return
-        pair = (seen.node, peer)
+        pair = (observation.node, peer)
         carried = socket.acked_bytes + (socket.received_bytes if peer == OUTSIDE else 0)
         before = self._newest.get(pair)
         if before is None:
             if len(self._newest) < self._most:
-                self._newest[pair] = _Counters(seen.at_s, carried, socket.busy_us)
+                self._newest[pair] = _Counters(observation.at_s, carried, socket.busy_us)
             return
-        if seen.at_s <= before.at_s:
+        if observation.at_s <= before.at_s:
             return
         moved, busy_us = carried - before.bytes, socket.busy_us - before.busy_us
-        before.at_s, before.bytes, before.busy_us = seen.at_s, carried, socket.busy_us
+        before.at_s, before.bytes, before.busy_us = observation.at_s, carried, socket.busy_us
         total = sums.get(pair)
         if total is None:
             total = sums[pair] = Sum()
@@ -86,12 +86,12 @@ class Trains(dict[Pair, tuple[int, float]]):
     the pair absorbs a constant clock offset.
     """
 
-    def take(self, seen: Observation, probe: Probe) -> None:
+    def take(self, observation: Observation, probe: Probe) -> None:
         took_s = probe.received_s - probe.sent_s if probe.tail_s is None else probe.tail_s
-        if seen.peer is None or not took_s > 0.0:  # an impossible time
+        if observation.peer is None or not took_s > 0.0:  # an impossible time
             return
-        count, min_s = self.get((seen.peer, seen.node), (0, took_s))
-        self[seen.peer, seen.node] = count + 1, min(min_s, took_s)
+        count, min_s = self.get((observation.peer, observation.node), (0, took_s))
+        self[observation.peer, observation.node] = count + 1, min(min_s, took_s)
 
 
 Sums = Mapping[Pair, Sum]
@@ -110,30 +110,30 @@ class Edges:
     outside_bytes: Mapping[int, float]  # per node: traffic with hosts outside the job
 
 
-def settled(windows: Sequence[Sums], job: Job, settings: JobwideSettings) -> Edges | None:
+def settled(windows: Sequence[Sums], job: Job, settings: LargeJobSettings) -> Edges | None:
     """Return the pairs with enough traffic in more than half of these windows; None if there are too few."""
     observed: dict[Pair, list[Sum]] = {}
     for sums in windows:
         for pair, total in sums.items():
             observed.setdefault(pair, []).append(total)
     enough = settings.busy_ticks * TICK_US
-    talk = {
+    active = {
         pair: totals
         for pair, totals in sorted(observed.items())
         if pair[1] != OUTSIDE and 2 * sum(t.busy_us >= enough and t.bytes > 0 for t in totals) > len(windows)
     }
-    if len(talk) < FEWEST:
+    if len(active) < MIN_EDGES:
         return None
-    usual_bytes = np.array([float(np.median([t.bytes for t in totals])) for totals in talk.values()])
-    mbit = np.array([8.0 * sum(t.bytes for t in of) / max(sum(t.busy_us for t in of), 1) for of in talk.values()])
+    usual_bytes = np.array([float(np.median([t.bytes for t in totals])) for totals in active.values()])
+    mbit = np.array([8.0 * sum(t.bytes for t in of) / max(sum(t.busy_us for t in of), 1) for of in active.values()])
     traffic = _kinds(usual_bytes)
     medians = np.array([np.median(mbit[traffic == kind]) if (traffic == kind).any() else 0.0 for kind in Traffic])
     return Edges(
-        fabric=_fabric(list(talk), traffic, job),
-        at={pair: at for at, pair in enumerate(talk)},
+        fabric=_fabric(list(active), traffic, job),
+        at={pair: at for at, pair in enumerate(active)},
         usual_mbit=medians[traffic],
         usual_bytes=usual_bytes,
-        connections=np.array([float(np.median([t.connections for t in of])) for of in talk.values()]),
+        connections=np.array([float(np.median([t.connections for t in of])) for of in active.values()]),
         fastest_mbit=float(medians.max()),
         outside_bytes={
             pair[0]: float(np.median([t.bytes for t in of])) for pair, of in observed.items() if pair[1] == OUTSIDE
@@ -159,7 +159,7 @@ def _fabric(pairs: Sequence[Pair], traffic: NDArray[np.int64], job: Job) -> Fabr
 
 
 def window(
-    edges: Edges, sums: Sums, settings: JobwideSettings, *, from_s: float, to_s: float, trains: Trains | None = None
+    edges: Edges, sums: Sums, settings: LargeJobSettings, *, from_s: float, to_s: float, trains: Trains | None = None
 ) -> Window:
     count = len(edges.fabric)
     moved, busy_us, connections = np.zeros(count), np.zeros(count), np.zeros(count)
@@ -180,7 +180,7 @@ def window(
     return Window(from_s=from_s, to_s=to_s, slowdown=slowdown, foreign=foreign, probed=probed)
 
 
-def _probed(edges: Edges, trains: Trains, settings: JobwideSettings) -> Floats | None:
+def _probed(edges: Edges, trains: Trains, settings: LargeJobSettings) -> Floats | None:
     """Return the log of the fastest probe's time of each edge's pair over its peers'; None without probes."""
     found = np.full(len(edges.fabric), np.nan)
     for pair, (count, min_s) in trains.items():

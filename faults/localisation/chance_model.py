@@ -40,13 +40,13 @@ def price_of_chance(  # noqa: PLR0917 - arrays of one window
     *,
     odd: float,
     cable: float,
-    crowded: float,
+    congested_slowdown: float,
     windows: int,
 ) -> tuple[float, int]:
     """Return (nats, supporting edges): the least cost of a host's slow edges if the host is healthy.
 
-    `crowded`: mean log slowdown of congested cables.  `windows` supported the host as this one does: they make the
-    slowness of an edge more certain, not its cause.
+    `congested_slowdown`: mean log slowdown of congested cables.  `windows` supported the host as this one does: they
+    make the slowness of an edge more certain, not its cause.
     """
     mine = all_of.edges_of(entity)
     share = all_of.share[all_of.first[entity] : all_of.first[entity + 1]]
@@ -63,7 +63,7 @@ def price_of_chance(  # noqa: PLR0917 - arrays of one window
     which = int(all_of.which[entity])
     ports = np.flatnonzero(fabric.node == which) if all_of.kind[entity] == Kind.NODE else np.array([which])
     payments = _payments(fabric, mine[supports], gain[supports], uplinks, odd)
-    back = cable + slowdown / (max(all_of.pairs.leak, 1e-3) * crowded)
+    back = cable + slowdown / (max(all_of.pairs.leak, 1e-3) * congested_slowdown)
     return sum(_together(fabric, alike, back) for alike in _by_way_back(fabric, ports, payments)), int(supports.sum())
 
 

@@ -12,10 +12,10 @@ from faults.fabric import Floats, Ints
 from faults.localisation.entities import Entities, Kind
 
 BOTH, NEAR = 2, 0.3  # directions; share of the larger
-SPAN = 3.0  # nats above which a suspect is kept
-TOLL = 2.0  # nats: x was fitted; the log of the ratio between a maximum and an average over x
+SUSPECTED_NATS = 3.0  # nats above which a suspect is kept
+FIT_NATS = 2.0  # nats: x was fitted; the log of the ratio between a maximum and an average over x
 MAX = 60.0  # nats: twice any bar; a larger sum would only decay slowly
-FADES = 0.7  # per window, of the difference between directions
+DECAY = 0.7  # per window, of the difference between directions
 NEEDED, ALONE = 4.0, 2.0  # nats of a supporting window, in the fit and without the windows before
 _NONE, _ONE = np.uint32(0), np.uint32(1)
 
@@ -49,15 +49,15 @@ def gather(  # noqa: PLR0917 - arrays of one window
     """Add one window: the fit examined `selected` and gave `x`; `evidence` is in nats per examined entity, `alone` that
     of this window without the ones before.
     """
-    known, seen, mine = before.nats, all_of.slot[observed], all_of.slot[selected]
-    hits, chosen, new, share = before.hits << _ONE, FADES * before.chosen, np.zeros(known.size), np.ones(known.size)
-    new[seen] = -TOLL - known[seen] / 2.0
+    known, observed_slots, mine = before.nats, all_of.slot[observed], all_of.slot[selected]
+    hits, chosen, new, share = before.hits << _ONE, DECAY * before.chosen, np.zeros(known.size), np.ones(known.size)
+    new[observed_slots] = -FIT_NATS - known[observed_slots] / 2.0
     # The best of the examined entities of each suspect; if any was chosen, the sum of those.
     new[mine] = -np.inf
-    np.maximum.at(new, mine, evidence - TOLL)
+    np.maximum.at(new, mine, evidence - FIT_NATS)
     used = x[selected] > 0.0
     new[mine[used]] = 0.0
-    np.add.at(new, mine[used], evidence[used] - TOLL)
+    np.add.at(new, mine[used], evidence[used] - FIT_NATS)
     chosen[selected[used]] += evidence[used]
     hits[mine[(evidence > NEEDED) & (alone > ALONE)]] |= _ONE
     for at in np.flatnonzero(known[mine] > 0.0):
@@ -74,7 +74,7 @@ def silent(before: Suspicion) -> Suspicion:
 
 
 def recent_hits(hits: np.uint32, windows: int, unobserved: np.uint32 = _NONE) -> int:
-    """Return the number of recent windows with support; `quiet` windows had no traffic and do not count."""
+    """Return the number of recent windows with support; windows in `unobserved` had no traffic and do not count."""
     found, left, hit, still = 0, windows, int(hits), int(unobserved)
     while left and (hit or still):
         if not still & 1:

@@ -22,7 +22,7 @@ TWO_T4 = 1.1275  # of the difference of two
 SAMPLE = 4096  # edges in a median over a kind
 MANY = 1000  # edges of a kind that determine one window's own scatter
 MIN_SCALE = 1e-3  # lower bound of a measurement
-LOUDER = 1.25  # times the usual scatter: a window above uses its own
+NOISIER = 1.25  # times the usual scatter: a window above uses its own
 STALE = 1.35  # times the scatter between windows: then the usual no longer holds
 TWICE = 2  # windows
 CALM = 1.2
@@ -108,7 +108,7 @@ def measures(
         if sample.total is None:
             continue
         if sample.own is not None and edges.size >= MANY:
-            outlying[kind] = sample.own**2 if sample.own > LOUDER else 1.0
+            outlying[kind] = sample.own**2 if sample.own > NOISIER else 1.0
             moved = max(1.0, sample.moved / noise[kind]) if sample.moved is not None else np.inf
             stale[kind] = stale[kind] + 1 if sample.own > STALE * moved else 0
         guess = 0 if edges.size >= MANY else GUESS
@@ -116,7 +116,7 @@ def measures(
         age[kind] += 1
     known = replace(history, noise=noise, spread=spread, age=age, stale=stale)
     if stale.max() >= TWICE:
-        known, outlying = _forgotten(known, settings), np.ones(len(of_kind))
+        known, outlying = _reset(known, settings), np.ones(len(of_kind))
     return known, level, outlying
 
 
@@ -157,7 +157,7 @@ def _mean(before: float, now: float, rate: float) -> float:
     return (1.0 - rate) * before**2 + rate * now**2
 
 
-def _forgotten(history: History, settings: LocaliserSettings) -> History:
+def _reset(history: History, settings: LocaliserSettings) -> History:
     """Reset the baselines after a change of paths: the peers dominate again."""
     fresh = start(history.before.size, settings, kinds=history.age.size)
     return replace(history, usual=fresh.usual, age=np.minimum(history.age, 1), stale=fresh.stale)

@@ -19,7 +19,7 @@ STEPS = 4  # of reweighted least squares: after them x moves by less than a hund
 ADDED = 4  # replacements for one that is taken out
 SWEEPS = 3  # of exchanges
 NEVER = -1e9
-HOPELESS = 7.0  # nats below its price at the median: no slowdown makes it pay
+MAX_DEFICIT = 7.0  # nats below its price at the median: no slowdown makes it pay
 
 
 @jit_inner
@@ -33,7 +33,7 @@ def _loss(gap: float, soft: float, scale: float, tail: float, odd: float) -> flo
 
 
 @jit_inner
-def _without(arrays: WindowArrays, x: NDArray[np.float64], edge: int, k: int) -> tuple[float, float]:
+def _explained_without(arrays: WindowArrays, x: NDArray[np.float64], edge: int, k: int) -> tuple[float, float]:
     """Return the explanation of an edge without k: predicted slowdown and its misfit."""
     most, soft = 0.0, 0.0
     for at in range(arrays.begin[edge], arrays.begin[edge + 1]):
@@ -76,7 +76,7 @@ def _start(arrays: WindowArrays, k: int) -> float:
 
 
 @jit_inner
-def _better(arrays: WindowArrays, x: NDArray[np.float64], k: int, amount: float) -> float:
+def _reweighted_step(arrays: WindowArrays, x: NDArray[np.float64], k: int, amount: float) -> float:
     """Take one step of reweighted least squares from `amount`, on the edges of which k would be the narrowest."""
     up, down = 0.0, 0.0
     for at in range(arrays.first[k], arrays.first[k + 1]):
@@ -85,7 +85,7 @@ def _better(arrays: WindowArrays, x: NDArray[np.float64], k: int, amount: float)
         if r != r:  # noqa: PLR0124 - NaN
             continue
         share = arrays.share[at]
-        base, _ = _without(arrays, x, edge, k)
+        base, _ = _explained_without(arrays, x, edge, k)
         if share * amount < base:
             continue
         s2 = arrays.scale[edge] ** 2 + (arrays.misfit[k] * share * amount) ** 2
@@ -106,7 +106,7 @@ def _gain(arrays: WindowArrays, x: NDArray[np.float64], k: int, amount: float) -
         r = arrays.residual[edge]
         if r != r:  # noqa: PLR0124 - NaN
             continue
-        base, soft = _without(arrays, x, edge, k)
+        base, soft = _explained_without(arrays, x, edge, k)
         with_k = arrays.share[at] * amount
         if with_k <= base:
             continue
@@ -117,112 +117,124 @@ def _gain(arrays: WindowArrays, x: NDArray[np.float64], k: int, amount: float) -
 
 
 @jit_inner
-def _best(arrays: WindowArrays, x: NDArray[np.float64], k: int, start: float) -> tuple[float, float]:
+def _best_amount(arrays: WindowArrays, x: NDArray[np.float64], k: int, start: float) -> tuple[float, float]:
     """Return (gain, x_k) at the best x_k with all others fixed; gain before the price."""
     amount = min(MAX, max(arrays.least[0], x[k] if x[k] > 0.0 else start))
     top, top_amount = -1e9, 0.0
     for step in range(STEPS + 1):
         gain = _gain(arrays, x, k, amount)
-        if step == 0 and x[k] <= 0.0 and gain < arrays.price[k] - HOPELESS:
+        if step == 0 and x[k] <= 0.0 and gain < arrays.price[k] - MAX_DEFICIT:
             return gain, amount
         if gain > top:
             top, top_amount = gain, amount
-        amount = max(arrays.least[0], _better(arrays, x, k, amount))
+        amount = max(arrays.least[0], _reweighted_step(arrays, x, k, amount))
     return top, top_amount
 
 
-class Pile(NamedTuple):
+class Candidates(NamedTuple):
     """The candidates of a window, by place in `chosen`."""
 
     selected: NDArray[np.int32]
     starts: NDArray[np.float64]
     place: NDArray[np.int32]  # per entity: its place, or -1
     gains: NDArray[np.float64]  # gain of adding it, after the price; NEVER: it is in, or banned
-    muches: NDArray[np.float64]
+    amounts: NDArray[np.float64]
     near: NDArray[np.int32]
     mark: NDArray[np.int32]
 
 
 @jit_inner
-def _near(arrays: WindowArrays, pile: Pile, k: int) -> int:
+def _near(arrays: WindowArrays, candidates: Candidates, k: int) -> int:
     """Gather the candidates that share an edge with k, and k; return their number."""
     count = 0
     for at in range(arrays.first[k], arrays.first[k + 1]):
         edge = arrays.edge[at]
         for inner in range(arrays.begin[edge], arrays.begin[edge + 1]):
-            m = pile.place[arrays.entity[inner]]
-            if m >= 0 and pile.mark[m] == 0:
-                pile.mark[m] = 1
-                pile.near[count] = m
+            m = candidates.place[arrays.entity[inner]]
+            if m >= 0 and candidates.mark[m] == 0:
+                candidates.mark[m] = 1
+                candidates.near[count] = m
                 count += 1
     for i in range(count):
-        pile.mark[pile.near[i]] = 0
+        candidates.mark[candidates.near[i]] = 0
     return count
 
 
 @jit_inner
-def _set_right(arrays: WindowArrays, x: NDArray[np.float64], pile: Pile, count: int, keep: int, banned: int) -> float:  # noqa: PLR0917
+def _refit(  # noqa: PLR0917 - compiled code takes no keywords
+    arrays: WindowArrays, x: NDArray[np.float64], candidates: Candidates, count: int, keep: int, banned: int
+) -> float:
     """Refit the entities near k, drop those that no longer pay and value the others; return the decrease."""
-    fell = 0.0
+    decrease = 0.0
     for turn in range(2):
         for i in range(count):
-            m = pile.near[i]
-            k = pile.selected[m]
+            m = candidates.near[i]
+            k = candidates.selected[m]
             if (x[k] > 0.0) != (turn == 0):
-                pile.gains[m] = NEVER
+                candidates.gains[m] = NEVER
                 continue
             before = _gain(arrays, x, k, x[k]) if turn == 0 else 0.0
-            gain, amount = _best(arrays, x, k, pile.starts[m])
+            gain, amount = _best_amount(arrays, x, k, candidates.starts[m])
             if turn == 1:
-                pile.gains[m] = NEVER if m == banned else gain - arrays.price[k]
-                pile.muches[m] = amount
+                candidates.gains[m] = NEVER if m == banned else gain - arrays.price[k]
+                candidates.amounts[m] = amount
             elif gain <= arrays.price[k] and m != keep:
                 x[k] = 0.0
-                fell += arrays.price[k] - before
+                decrease += arrays.price[k] - before
             else:
                 x[k] = amount
-                fell += gain - before
-    return fell
+                decrease += gain - before
+    return decrease
 
 
 @jit_inner
-def _grow(arrays: WindowArrays, x: NDArray[np.float64], pile: Pile, count: int, banned: int, limit: int) -> float:  # noqa: PLR0917
+def _grow(  # noqa: PLR0917 - compiled code takes no keywords
+    arrays: WindowArrays, x: NDArray[np.float64], candidates: Candidates, count: int, banned: int, limit: int
+) -> float:
     """Update the near candidates and add the best one, while one pays; return the decrease of the objective."""
-    fell, keep = 0.0, -1
+    decrease, keep = 0.0, -1
     for _ in range(limit):
-        fell += _set_right(arrays, x, pile, count, keep, banned)
-        keep = int(np.argmax(pile.gains))
-        if pile.gains[keep] <= 0.0:
+        decrease += _refit(arrays, x, candidates, count, keep, banned)
+        keep = int(np.argmax(candidates.gains))
+        if candidates.gains[keep] <= 0.0:
             break
-        k = pile.selected[keep]
-        x[k] = pile.muches[keep]
-        fell += pile.gains[keep]
-        count = _near(arrays, pile, k)
-    return fell
+        k = candidates.selected[keep]
+        x[k] = candidates.amounts[keep]
+        decrease += candidates.gains[keep]
+        count = _near(arrays, candidates, k)
+    return decrease
 
 
 @jit_inner
-def _search(arrays: WindowArrays, x: NDArray[np.float64], pile: Pile) -> None:
+def _search(arrays: WindowArrays, x: NDArray[np.float64], candidates: Candidates) -> None:
     """Start from the previous result; then each chosen one is taken out, and stays out if others do better."""
-    size = pile.selected.size
-    kept, kept_gains, kept_muches = np.empty(size), np.empty(size), np.empty(size)
+    size = candidates.selected.size
+    kept, kept_gains, kept_amounts = np.empty(size), np.empty(size), np.empty(size)
     for _ in range(SWEEPS):
         moved = False
         for m in range(-1, size):
-            fell, count = 0.0, size
+            decrease, count = 0.0, size
             if m >= 0:
-                k = pile.selected[m]
+                k = candidates.selected[m]
                 if x[k] <= 0.0:
                     continue
                 for i in range(size):
-                    kept[i], kept_gains[i], kept_muches[i] = x[pile.selected[i]], pile.gains[i], pile.muches[i]
-                fell = arrays.price[k] - _gain(arrays, x, k, x[k])
+                    kept[i], kept_gains[i], kept_amounts[i] = (
+                        x[candidates.selected[i]],
+                        candidates.gains[i],
+                        candidates.amounts[i],
+                    )
+                decrease = arrays.price[k] - _gain(arrays, x, k, x[k])
                 x[k] = 0.0
-                count = _near(arrays, pile, k)
-            fell += _grow(arrays, x, pile, count, m, ADDED if m >= 0 else 4 * size)
-            if m >= 0 and fell <= 1e-6:
+                count = _near(arrays, candidates, k)
+            decrease += _grow(arrays, x, candidates, count, m, ADDED if m >= 0 else 4 * size)
+            if m >= 0 and decrease <= 1e-6:
                 for i in range(size):
-                    x[pile.selected[i]], pile.gains[i], pile.muches[i] = kept[i], kept_gains[i], kept_muches[i]
+                    x[candidates.selected[i]], candidates.gains[i], candidates.amounts[i] = (
+                        kept[i],
+                        kept_gains[i],
+                        kept_amounts[i],
+                    )
             elif m >= 0:
                 moved = True
         if not moved:
@@ -245,11 +257,11 @@ def solve(
     for m in range(selected.size):
         place[selected[m]] = m
         near[m] = m
-    pile = Pile(selected, starts, place, np.full(selected.size, NEVER), np.zeros(selected.size), near, mark)
-    _search(arrays, x, pile)
+    candidates = Candidates(selected, starts, place, np.full(selected.size, NEVER), np.zeros(selected.size), near, mark)
+    _search(arrays, x, candidates)
     for m in range(selected.size):
         k = selected[m]
-        starts[m] = x[k] if x[k] > 0.0 else pile.muches[m]
+        starts[m] = x[k] if x[k] > 0.0 else candidates.amounts[m]
         evidence[m] = _gain(arrays, x, k, starts[m])
 
 

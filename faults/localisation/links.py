@@ -107,13 +107,13 @@ def _examine(  # noqa: PLR0917 - compiled code takes no keywords
     examined[:] = False
     for p in range(probed.residual.size):
         examined[p] = probed.residual[p] > PROBE_OUTLIER_SCALES * probed.scale[p]
-    strange = 0
+    odd_count = 0
     for edge in read.outlying[: read.counts[1]]:
         residual, scale, amount = arrays.residual[edge], arrays.scale[edge], elsewhere.by_all[edge]
         if elsewhere.by_others[edge] <= 0.0:
             examined[pair[edge]] = True
-        strange += residual - amount > ODD_SCALES * np.sqrt(scale * scale + (MISFIT * amount) ** 2)
-    return strange / read.counts[0] if read.counts[0] else np.nan
+        odd_count += residual - amount > ODD_SCALES * np.sqrt(scale * scale + (MISFIT * amount) ** 2)
+    return odd_count / read.counts[0] if read.counts[0] else np.nan
 
 
 @jit_inner

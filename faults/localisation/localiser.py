@@ -19,7 +19,15 @@ from faults.localisation import probes as probing
 from faults.localisation import window_arrays as arrays_of
 from faults.localisation.chance_model import rests_on_one_pair
 from faults.localisation.entities import Elsewhere, Kind, Links, ends_of_pairs, entities, links_of
-from faults.localisation.priors import CROWDED, FaultRate, Prices, candidates, counted, inflation, window_arrays
+from faults.localisation.priors import (
+    CONGESTED_SLOWDOWN,
+    FaultRate,
+    Prices,
+    candidates,
+    counted,
+    inflation,
+    window_arrays,
+)
 from faults.localisation.probe_confirmation import ProbeConfirmation
 from faults.localisation.reporting import ProbeFit, merged, reported, update
 from faults.localisation.settings import LocaliserSettings
@@ -80,7 +88,7 @@ class Localiser:
         return LocaliserState(
             history=usual.start(len(self.fabric), self.settings, kinds=len(self.settings.feels)),
             suspicion=evidence_of.start(self.entities),
-            prices=Prices(self.settings.congested, self.settings.odd, CROWDED, np.ones(len(Kind)), 0),
+            prices=Prices(self.settings.congested, self.settings.odd, CONGESTED_SLOWDOWN, np.ones(len(Kind)), 0),
             slow=np.zeros(len(self.entities)),
             links=links_of(pairs),
             observed=np.zeros(int(self.fabric.node.max()) + 1, np.uint32),
@@ -114,7 +122,7 @@ class Localiser:
         )
         traffic = np.where(explained_pairs, np.nan, of_links.traffic)  # an explained slowdown is no congestion
         before, state = state, LocaliserState(
-            history=self._learnt(known, reading, doubtful) if talks else state.history,
+            history=self._updated_history(known, reading, doubtful) if talks else state.history,
             suspicion=suspects,
             prices=counted(prices, self.entities, x, of_links.odd) if talks else state.prices,
             slow=x,
@@ -122,14 +130,16 @@ class Localiser:
             observed=self._observed(state.observed, window),
             unobserved=(state.unobserved << np.uint32(1)) | np.uint32(not talks),
             named=state.named,
-            probes=state.probes if probed is None else self._taught(state.probes, probed, traffic, doubtful, links),
+            probes=state.probes
+            if probed is None
+            else self._updated_probes(state.probes, probed, traffic, doubtful, links),
             rate=state.rate.after(window.to_s - window.from_s),
         )  # fmt: skip
-        second = None
+        confirmation = None
         if probed is not None:
-            second = ProbeConfirmation(self.fabric, self._ways, probed.reading, state.probes, self.settings)
+            confirmation = ProbeConfirmation(self.fabric, self._ways, probed.reading, state.probes, self.settings)
         young = known.young(self.settings)
-        trial = Trial(arrays, explained, of_links.slow, window, young=young, second=second)
+        trial = Trial(arrays, explained, of_links.slow, window, young=young, confirmation=confirmation)
         after, diagnoses = self._name(state, trial, probe_fit)
         return (after if talks else replace(after, slow=before.slow)), diagnoses
 
@@ -220,10 +230,10 @@ class Localiser:
             return None
         return probing.Probed(measured, *probing.read(before.history, measured, self._some_pairs, self.settings))
 
-    def _taught(
+    def _updated_probes(
         self, before: probing.Probes, probed: probing.Probed, traffic: Floats, doubtful: NDArray[np.bool_], links: Links
     ) -> probing.Probes:
-        suspected = doubtful[self.first_edge] | (links.nats > evidence_of.SPAN)
+        suspected = doubtful[self.first_edge] | (links.nats > evidence_of.SUSPECTED_NATS)
         return probing.learnt(before, probed, suspected, traffic, self._ways, self.settings)
 
     def _links(  # noqa: PLR0917 - arrays of one window
@@ -236,7 +246,7 @@ class Localiser:
         new = links_of(pairs)  # filled completely
         slow, traffic = np.empty(pairs), np.empty(pairs)
         readings = _NO_PROBES if probed is None else probed.reading
-        most = self._ways.most(state.probes.strange)
+        most = self._ways.most(state.probes.congestion)
         gather(
             reading.arrays, self.entities.pairs, self.entities.pair, elsewhere, reading.read,
             known.usual.windows, float(self.settings.warm_windows), readings, most, explained_pairs, slow,
@@ -259,12 +269,12 @@ class Localiser:
 
     def _doubtful(self, x: Floats, suspects: evidence_of.Suspicion) -> NDArray[np.bool_]:
         """Return the edges of slow or suspected entities, which do not update the history now."""
-        suspected, found = suspects.nats > evidence_of.SPAN, np.zeros(len(self.fabric), bool)
+        suspected, found = suspects.nats > evidence_of.SUSPECTED_NATS, np.zeros(len(self.fabric), bool)
         for entity in np.flatnonzero((x > 0.0) | suspected[self.entities.slot]):
             found[self.entities.edges_of(int(entity))] = True
         return found
 
-    def _learnt(self, known: usual.History, reading: _Reading, doubtful: NDArray[np.bool_]) -> usual.History:
+    def _updated_history(self, known: usual.History, reading: _Reading, doubtful: NDArray[np.bool_]) -> usual.History:
         from faults.localisation.edge_kernels import learn  # noqa: PLC0415 - compiles
 
         new = usual.Usual(*(np.empty(len(self.fabric), np.float32) for _ in usual.Usual._fields))

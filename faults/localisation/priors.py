@@ -26,8 +26,8 @@ ODD_BY_CHANCE = 0.00195  # P(t4 > 6)
 STAYS = 0.7  # nats: a cable congested in the last window most likely still is
 PREVIOUS = 0.5
 WATCHED = 5.0  # nats
-CROWDED = 0.35  # log slowdown of a congested cable before any was observed: 1.4 times
-CROWDS = 0.02  # learning rate of that slowdown
+CONGESTED_SLOWDOWN = 0.35  # log slowdown of a congested cable before any was observed: 1.4 times
+SLOWDOWN_RATE = 0.02  # learning rate of that slowdown
 MEMORY_H: Final = 24.0
 Place = tuple[Scope, int | None, int | None, str | None]
 
@@ -38,7 +38,7 @@ class Prices:
 
     congested: float  # share of cables
     odd: float  # share of edges
-    crowded: float  # mean log slowdown of congested cables
+    congested_slowdown: float  # mean log slowdown of congested cables
     inflation: Floats  # per Kind
     windows: int
 
@@ -85,11 +85,11 @@ def candidates(  # noqa: PLR0917 - arrays of one window
     all_of: Entities, settings: LocaliserSettings, prices: Prices, score: Floats, previous: Floats, nats: Floats
 ) -> np.ndarray:
     bar = np.repeat(settings.screen * prices.inflation, [of.stop - of.start for of in all_of.of_kind])
-    looks = (score >= bar) | (previous > 0.0)
+    chosen = (score >= bar) | (previous > 0.0)
     watched = nats > WATCHED
     if watched.any():
-        looks |= watched[all_of.slot]
-    return np.flatnonzero(looks).astype(np.int32)
+        chosen |= watched[all_of.slot]
+    return np.flatnonzero(chosen).astype(np.int32)
 
 
 def counted(prices: Prices, all_of: Entities, x: Floats, odd: float) -> Prices:
@@ -101,9 +101,11 @@ def counted(prices: Prices, all_of: Entities, x: Floats, odd: float) -> Prices:
     return Prices(
         congested=float(np.clip((1 - rate) * prices.congested + rate * congested, 5e-4, 0.2)),
         odd=float(np.clip((1 - rate) * prices.odd + rate * odd, 1e-5, 0.2)),
-        crowded=float((1 - CROWDS) * prices.crowded + CROWDS * cables[cables > 0.0].mean())
+        congested_slowdown=float(
+            (1 - SLOWDOWN_RATE) * prices.congested_slowdown + SLOWDOWN_RATE * cables[cables > 0.0].mean()
+        )
         if (cables > 0.0).any()
-        else prices.crowded,
+        else prices.congested_slowdown,
         inflation=prices.inflation,
         windows=prices.windows + 1,
     )

@@ -4,8 +4,8 @@ Per pair of the suspect's NIC, the log likelihood ratio of "slow by about x" aga
 
     L = log t((r - x) / s') / s' - log t(r / s) / s,    s'^2 = s^2 + (misfit x)^2
 
-is at most the log odds against congestion on its own paths (`probes.Strange`).  Probes that leave the leaf together
-share its cables and pay as reverse paths do (`chance_model`).
+is at most the log odds against congestion on its own paths (`probes.CongestionCounts`).  Probes that leave the leaf
+together share its cables and pay as reverse paths do (`chance_model`).
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from faults.localisation.entities import Entities, Kind
 from faults.localisation.probes import Probes, Reading, Ways
 from faults.localisation.settings import LocaliserSettings
 
-FEWEST = 3  # observed pairs; fewer are no evidence
+MIN_PAIRS = 3  # observed pairs; fewer are no evidence
 AGREES = 7.0  # nats: chance confirms once in a thousand times
 AGAINST = -3.0
 DOUBT = 5.0  # nats that one pair may contradict at most: its probe may have been lost, and the minimum of few counted
@@ -66,7 +66,7 @@ class ProbeConfirmation:
         ports = np.flatnonzero(self.fabric.node == which) if whole else np.array([which])
         out = self._of(ports, slowdown, self.ways.out_first, self.ways.out)
         into = self._of(ports, slowdown, self.ways.into_first, self.ways.into)
-        if out.nats.size + into.nats.size < FEWEST:
+        if out.nats.size + into.nats.size < MIN_PAIRS:
             return None
         both = self._examine(ports, Kind.NIC, out, into)
         ways = (both, self._examine(ports, Kind.TX, out), self._examine(ports, Kind.RX, into))
@@ -86,8 +86,8 @@ class ProbeConfirmation:
         return _Pairs(mine, np.maximum(nats - 0.5 * np.log(wide / scale**2), -DOUBT), self.ways.away[mine])
 
     def _examine(self, ports: NDArray[np.int64], direction: Kind, *of: _Pairs) -> PairEvidence:
-        near_most, away_most = self.probes.strange.nats(self.ways.first_away)
-        total, speaking, count = 0.0, 0, 0
+        near_most, away_most = self.probes.congestion.nats(self.ways.first_away)
+        total, supporting, count = 0.0, 0, 0
         for _, nats, away in of:
             total += float(np.minimum(nats[~away], near_most).sum() + nats[away & (nats <= 0.0)].sum())
             gained = np.minimum(nats[away & (nats > 0.0)], away_most)
@@ -96,9 +96,9 @@ class ProbeConfirmation:
                 total += min(
                     float(gained.sum()), ports.size * hashed_nats(-(-gained.size // ports.size), cables, away_most)
                 )
-            speaking, count = speaking + int((nats > 0.0).sum()), count + nats.size
+            supporting, count = supporting + int((nats > 0.0).sum()), count + nats.size
         lasted = windows_slow([last[np.concatenate([one.pair for one in of])] for last in self.probes.last])
-        return PairEvidence(total, 2 * speaking > count, direction, lasted)
+        return PairEvidence(total, 2 * supporting > count, direction, lasted)
 
 
 def windows_slow(readings: Sequence[Floats]) -> float:

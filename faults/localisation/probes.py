@@ -28,13 +28,13 @@ NU = 4.0
 WINSOR = 2.0  # scales: the largest step of one window
 FAR = 4.5  # scales, above which a young history learns nothing
 RUN = 4  # windows: noise alone (t4) is beyond 6 scales in so many once in 10^11, and a hiccup touches three
-STRANGE = 6.0  # scales
+OUTLIER_SCALES = 6.0  # scales
 CONTRADICTS = -3.0  # nats of a window's traffic: slightly slow links have less
 LONGEST = 250  # windows for which a run is counted
 NEAR_FIRST = 1e9  # within a leaf no cable lies on the path, only both ends and the switch
 
 
-class Strange(NamedTuple):
+class CongestionCounts(NamedTuple):
     """Runs of slow probes that traffic contradicts, and pairs times windows, within leaves and between."""
 
     near: float
@@ -52,7 +52,7 @@ class Strange(NamedTuple):
 class Probes(NamedTuple):
     history: History
     run: NDArray[np.uint8]  # per pair: windows in a row as an outlier
-    strange: Strange
+    congestion: CongestionCounts
     last: tuple[Floats, ...]  # residuals of the windows before, newest first
 
 
@@ -83,9 +83,9 @@ class Ways(NamedTuple):
     away: NDArray[np.bool_]  # per pair; an unknown leaf is a different one
     first_away: float  # as AWAY_FIRST, with the fastest of several paths
 
-    def most(self, strange: Strange) -> Floats:
+    def most(self, congestion: CongestionCounts) -> Floats:
         """Return, per pair, the largest support in nats that its probes may give to a link."""
-        near, away = strange.nats(self.first_away)
+        near, away = congestion.nats(self.first_away)
         return np.where(self.away, away, near)
 
 
@@ -109,7 +109,9 @@ def _first_away(fabric: Fabric, ports: int) -> float:
 
 
 def start(pairs: int, settings: LocaliserSettings) -> Probes:
-    return Probes(usual.start(pairs, settings, kinds=1), np.zeros(pairs, np.uint8), Strange(0.0, 0.0, 0.0, 0.0), ())
+    return Probes(
+        usual.start(pairs, settings, kinds=1), np.zeros(pairs, np.uint8), CongestionCounts(0.0, 0.0, 0.0, 0.0), ()
+    )
 
 
 def samples(pairs: int) -> Indices:
@@ -142,9 +144,9 @@ def learnt(  # noqa: PLR0917 - arrays of one window
     """Add one window.  `doubtful`: suspected pairs; `traffic`: per pair, nats for a slow link; NaN: none."""
     known, old, (residual, scale, _) = probed.known, probed.known.usual, probed.reading
     z = residual / scale
-    observed, strange = np.isfinite(z), z > STRANGE
-    begun = strange & (before.run + np.uint8(1) == RUN) & (traffic <= CONTRADICTS)
-    run = np.where(strange, np.minimum(before.run + np.uint8(1), LONGEST), 0).astype(np.uint8)
+    observed, outlier = np.isfinite(z), z > OUTLIER_SCALES
+    begun = outlier & (before.run + np.uint8(1) == RUN) & (traffic <= CONTRADICTS)
+    run = np.where(outlier, np.minimum(before.run + np.uint8(1), LONGEST), 0).astype(np.uint8)
     counts = [float(np.count_nonzero(of_way & side)) for side in (~of.away, of.away) for of_way in (begun, observed)]
     young = old.windows < float(settings.warm_windows)
     learning = observed & ~doubtful & ~(young & (np.abs(z) > FAR)) & (known.age[0] > 1)  # the first has no scatter
@@ -154,6 +156,6 @@ def learnt(  # noqa: PLR0917 - arrays of one window
     fresh = old._replace(
         mean=np.where(learning, mean, old.mean).astype(np.float32), windows=np.where(learning, windows, old.windows)
     )
-    counted = Strange(*(MEMORY * was + now for was, now in zip(before.strange, counts, strict=True)))
+    counted = CongestionCounts(*(MEMORY * was + now for was, now in zip(before.congestion, counts, strict=True)))
     history = replace(known, usual=fresh, before=(probed.measured - probed.level).astype(np.float32))
     return Probes(history, run, counted, (residual, *before.last)[:KEPT])

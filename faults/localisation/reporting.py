@@ -79,8 +79,10 @@ def _reason(finding: Finding, scope: Scope) -> str:
     times = f"{np.exp(finding.slowdown):.2f} times slower than usual"
     if scope is Scope.LINK:
         return f"{times} from node {finding.which} to node {finding.peer}; nothing else of either is"
-    what = {Scope.NODE: f"node {finding.which}", Scope.LEAF: "a leaf switch", Scope.UPLINK: "a leaf-spine cable"}[scope]
-    return f"{finding.edges} edges of {what} are {times}, on paths that share nothing else"
+    place = {Scope.NODE: f"node {finding.which}", Scope.LEAF: "a leaf switch", Scope.UPLINK: "a leaf-spine cable"}[
+        scope
+    ]
+    return f"{finding.edges} edges of {place} are {times}, on paths that share nothing else"
 
 
 def merged(found: Iterable[Finding]) -> dict[Key, Finding]:
@@ -122,7 +124,7 @@ def reported(named: Mapping[Key, Named], probe_fit: ProbeFit | None, *, min_conf
 
 
 def _hosts_and_leaves(named: Mapping[Key, Named], *, besides: Mapping[Key, Named]) -> dict[Key, Named]:
-    """Leave out links, which the fit of traffic judges.
+    """Leave out links, which the fit of traffic evaluates.
 
     What only probes find is never isolated, because its effect on the job is unknown.
     """

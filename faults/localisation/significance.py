@@ -22,7 +22,7 @@ from faults.localisation.window_arrays import WindowArrays
 REMEMBERED = 32  # windows whose support is kept
 LONGER = 1.2  # times a hiccup: no noise of probes makes up that
 MIN_SHARE = 0.8  # of the windows in which a faulty cable has support, or probes were slow throughout
-CROWD = 3  # nodes of one leaf that qualify in the same window: then the leaf is the cause
+MAX_NODES_OF_LEAF = 3  # nodes of one leaf that qualify in the same window: then the leaf is the cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Trial:
     link_slow: Floats  # per pair
     window: Window
     young: bool  # the peers' spread still dominates
-    second: ProbeConfirmation | None  # None: no probes
+    confirmation: ProbeConfirmation | None  # None: no probes
 
     @property
     def window_s(self) -> float:
@@ -110,7 +110,9 @@ def significant_hosts(
         alive.add(key_of(finding))
         hits = state.suspicion.hits[slot]
         probes = (
-            None if trial.second is None or nats < bar / 2.0 else trial.second.at(all_of, int(entity), finding.slowdown)
+            None
+            if trial.confirmation is None or nats < bar / 2.0
+            else trial.confirmation.at(all_of, int(entity), finding.slowdown)
         )
         confirms = probes is not None and probes.confirms
         lasts = _persists(hits, state.unobserved, settings, trial)
@@ -121,7 +123,7 @@ def significant_hosts(
             continue
         chance, edges = price_of_chance(
             fabric, all_of, trial.arrays, trial.explained, int(entity), float(state.slow[entity]),
-            odd=state.prices.odd_edge, cable=state.prices.cable, crowded=state.prices.crowded,
+            odd=state.prices.odd_edge, cable=state.prices.cable, congested_slowdown=state.prices.congested_slowdown,
             windows=1 if trial.young else recent_hits(hits, settings.hits(trial.window_s), state.unobserved),
         )  # fmt: skip
         shared = shared_nats(all_of, trial.arrays, state.prices, int(entity), finding.slowdown)
@@ -139,7 +141,7 @@ def significant_hosts(
             continue
         found.append(replace(finding, kind=direction, edges=edges, isolate=isolate))
         leaves.append(behind)
-    return _without_crowds(found, leaves), alive
+    return _without_shared_leaves(found, leaves), alive
 
 
 def _own(
@@ -165,14 +167,14 @@ def _suspected_leaves(all_of: Entities, state: LocaliserState, windows: int) -> 
     return {int(which) for which in all_of.which[of][recent | (state.slow[of] > 0.0)]}
 
 
-def _without_crowds(found: list[Finding], leaves: list[set[int]]) -> list[Finding]:
+def _without_shared_leaves(found: list[Finding], leaves: list[set[int]]) -> list[Finding]:
     """Leave out findings whose leaf has too many others."""
     nodes: dict[int, set[int]] = {}
     for finding, of in zip(found, leaves, strict=True):
         for leaf in of:
             nodes.setdefault(leaf, set()).add(finding.which)
-    crowded = {leaf for leaf, inside in nodes.items() if leaf >= 0 and len(inside) > CROWD}
-    return [finding for finding, of in zip(found, leaves, strict=True) if not of & crowded]
+    shared = {leaf for leaf, inside in nodes.items() if leaf >= 0 and len(inside) > MAX_NODES_OF_LEAF}
+    return [finding for finding, of in zip(found, leaves, strict=True) if not of & shared]
 
 
 def significant_switches(all_of: Entities, settings: LocaliserSettings, state: LocaliserState, trial: Trial) -> Found:
@@ -226,7 +228,9 @@ def significant_links(
         hits, unobserved = links.hits[pair], links.unobserved[pair]
         lasts = _persists(hits, unobserved, settings, trial) or _stretches(hits, unobserved, settings, trial)
         if links.probed[pair] > 0.0:
-            lasted = windows_slow([last[[pair]] for last in trial.second.probes.last]) if trial.second else 0.0
+            lasted = (
+                windows_slow([last[[pair]] for last in trial.confirmation.probes.last]) if trial.confirmation else 0.0
+            )
             lasts |= _outlasts(hits, unobserved, settings, trial, lasted)
         if links.nats[pair] >= bar and lasts:
             found.append(finding)

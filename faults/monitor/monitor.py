@@ -26,7 +26,7 @@ class CombinedDetector:
     isolation        of a NIC only if both detectors justify it
     ranks            diagnoses of both; for the same rank that of the pairwise detector
 
-    A slow leaf looks to the pairwise detector like several slow nodes.  The fit needs four windows: a diagnosis does
+    The pairwise detector takes a slow leaf for several slow nodes.  The fit needs four windows: a diagnosis does
     not wait for it, an isolation does.
     """
 

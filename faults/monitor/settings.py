@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from faults.crashes import CrashSettings
 from faults.hangs import HangSettings
-from faults.large_jobs.settings import JobwideSettings
+from faults.large_jobs.settings import LargeJobSettings
 from faults.slow.settings import SlowSettings
 from fleet.documents import Frozen, RuleError, Violation
 
@@ -25,7 +25,9 @@ class MonitorSettings(Frozen):
     hangs: HangSettings = HangSettings()
     crashes: CrashSettings = CrashSettings()
     slow: SlowSettings | None = SlowSettings()  # None: hangs and crashes only
-    jobwide: JobwideSettings = JobwideSettings()  # replaces `slow` for many nodes, and joins it if the leaves are known
+    jobwide: LargeJobSettings = (
+        LargeJobSettings()
+    )  # replaces `slow` for many nodes, and joins it if the leaves are known
 
     @model_validator(mode="after")
     def _no_second_too_short(self) -> Self:

@@ -57,7 +57,7 @@ class Assignment:
             self.load[link] -= part.gb_per_s
 
     def fits(self, parts: Sequence[Part], limit: float) -> bool:
-        """Return, per flow, whether the leaves at both ends have room.  Links above the leaves are not checked."""
+        """Return, per flow, whether the leaves at both ends have capacity.  Links above the leaves are not checked."""
         ends: Counter[tuple[int, int, float, int]] = Counter()
         for part in parts:
             if part.source != part.target:
@@ -69,7 +69,7 @@ class Assignment:
         )
 
     def fit_together(self, parts: Sequence[Part], limit: float, *, fair: bool) -> bool:
-        """Return whether the leaves at both ends have room for all; `fair` also counts the onward capacity of their
+        """Return whether the leaves at both ends have capacity for all; `fair` also counts the onward capacity of their
         spines.
         """
         by_size: dict[float, list[Part]] = defaultdict(list)
@@ -77,9 +77,9 @@ class Assignment:
             if part.source != part.target:
                 by_size[part.gb_per_s].append(part)
         for same in by_size.values():
-            room = self._fair(same, limit) if fair else self._room(same, limit)
+            capacity = self._fair(same, limit) if fair else self._free_slots(same, limit)
             degree = _degree(same)
-            if any(degree[end] > sum(slots.values()) for end, slots in room.items()):
+            if any(degree[end] > sum(slots.values()) for end, slots in capacity.items()):
                 return False
         return True
 
@@ -88,7 +88,7 @@ class Assignment:
             self.take(part)
 
     def place(self, parts: Sequence[Part], limit: float) -> list[Part]:
-        """Place connections within the utilisation limit; return those without room."""
+        """Place connections within the utilisation limit; return those that do not fit."""
         left: list[Part] = []
         by_size: dict[float, list[Part]] = defaultdict(list)
         for part in parts:
@@ -100,14 +100,14 @@ class Assignment:
     def _place_equal(self, parts: Sequence[Part], limit: float) -> list[Part]:
         left: list[Part] = []
         through: list[tuple[Part, int, int]] = []
-        for part, turn in self._turned(parts, limit):
-            if turn is None:
+        for part, spine_pair in self._spine_pairs(parts, limit):
+            if spine_pair is None:
                 left.append(part)
-            elif turn[0] == turn[1]:
-                self._put(part, ((part.source, turn[0]), (part.target, turn[0])))
+            elif spine_pair[0] == spine_pair[1]:
+                self._put(part, ((part.source, spine_pair[0]), (part.target, spine_pair[0])))
             else:
-                through.append((part, *turn))
-        for part, up, down, core in self._cored(through, limit):
+                through.append((part, *spine_pair))
+        for part, up, down, core in self._with_cores(through, limit):
             if core is None:
                 left.append(part)
             else:
@@ -124,7 +124,7 @@ class Assignment:
                 lost.add(part.flow)
         return left
 
-    def _turned(self, parts: Sequence[Part], limit: float) -> Iterator[tuple[Part, tuple[int, int] | None]]:
+    def _spine_pairs(self, parts: Sequence[Part], limit: float) -> Iterator[tuple[Part, tuple[int, int] | None]]:
         crossing = [part for part in parts if part.source != part.target]
         for part in parts:
             if part.source == part.target:
@@ -135,27 +135,29 @@ class Assignment:
         ups, downs = self._spine_slots(crossing, limit, spines)
         colouring = Colouring([(part.source, part.target) for part in crossing], ups, downs)
         colouring.run()
-        self._relieve(colouring, crossing, spines, limit)
+        self._rebalance_spines(colouring, crossing, spines, limit)
         for part, colour in zip(crossing, colouring.colour, strict=True):
             if colour is None:
                 yield part, None
             else:
                 yield part, (spines[UP][part.source, colour], spines[DOWN][part.target, colour])
 
-    def _relieve(self, colouring: Colouring[Colour], crossing: Sequence[Part], spines: _Spines, limit: float) -> None:
-        """Where there is an alternative, keep the flows to cores through a spine within the room on its cables."""
+    def _rebalance_spines(
+        self, colouring: Colouring[Colour], crossing: Sequence[Part], spines: _Spines, limit: float
+    ) -> None:
+        """Where there is an alternative, keep the flows to cores through a spine within the capacity of its cables."""
         pod, size = self.clos.pod, crossing[0].gb_per_s
         onward = [pod[part.source] != pod[part.target] for part in crossing]
         places = {(side, spine) for side, of in enumerate(spines) for spine in of.values()}
-        room = {(side, spine): len(self._core_slots(spine, side, limit, size)) for side, spine in places}
-        SpineRebalancing(colouring, spines, onward, room, pod, effort=self._effort).run()
+        capacity = {(side, spine): len(self._core_slots(spine, side, limit, size)) for side, spine in places}
+        SpineRebalancing(colouring, spines, onward, capacity, pod, effort=self._effort).run()
 
     def _spine_slots(
         self, crossing: Sequence[Part], limit: float, spines: _Spines
     ) -> tuple[Mapping[int, Sequence[Colour]], Mapping[int, Sequence[Colour]]]:
         clos = self.clos
         found: tuple[dict[int, Sequence[Colour]], dict[int, Sequence[Colour]]] = ({}, {})
-        for (way, leaf), slots in (self._fair if self.fair else self._room)(crossing, limit).items():
+        for (way, leaf), slots in (self._fair if self.fair else self._free_slots)(crossing, limit).items():
             colours: list[Colour] = []
             for spine, count in slots.items():
                 for slot in range(count):
@@ -165,7 +167,7 @@ class Assignment:
             found[way][leaf] = sorted(colours)
         return found
 
-    def _room(self, crossing: Sequence[Part], limit: float) -> dict[End, dict[int, int]]:
+    def _free_slots(self, crossing: Sequence[Part], limit: float) -> dict[End, dict[int, int]]:
         size = crossing[0].gb_per_s
         return {
             (way, leaf): {
@@ -181,7 +183,7 @@ class Assignment:
             if pod[part.source] != pod[part.target]:
                 onward.update(((UP, pod[part.source]), (DOWN, pod[part.target])))
         passes: dict[End, int] = {}
-        fair = self._room(crossing, limit)
+        fair = self._free_slots(crossing, limit)
         for (way, leaf), slots in fair.items():
             for spine in slots if (all_of := onward[way, pod[leaf]]) else ():
                 if (way, spine) not in passes:
@@ -189,7 +191,7 @@ class Assignment:
                 slots[spine] = min(slots[spine], passes[way, spine] * degree[way, leaf] // all_of)
         return fair
 
-    def _cored(
+    def _with_cores(
         self, crossing: Sequence[tuple[Part, int, int]], limit: float
     ) -> Iterator[tuple[Part, int, int, int | None]]:
         if not crossing:

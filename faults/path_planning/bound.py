@@ -72,16 +72,18 @@ def cut_bound(traffic: Traffic) -> Bound:
 def _cut(traffic: Traffic, group: Sequence[int]) -> float:
     """Return the load of the busiest border around groups of switches."""
     clos = traffic.clos
-    room: dict[int, float] = defaultdict(float)
+    capacity: dict[int, float] = defaultdict(float)
     for (lower, upper), cables in clos.trunks.items():
         if group[lower] != group[upper]:
-            room[group[lower]] += sum(clos.wires[cable].gb_per_s for cable in cables)
+            capacity[group[lower]] += sum(clos.wires[cable].gb_per_s for cable in cables)
     crossing: dict[tuple[int, int], float] = defaultdict(float)
     for (source, target), gb_per_s in demands(traffic).items():
         if group[source] != group[target]:
             crossing[group[source], UP] += gb_per_s
             crossing[group[target], DOWN] += gb_per_s
-    return max((gb_per_s / room[place] for (place, _), gb_per_s in crossing.items() if room[place]), default=0.0)
+    return max(
+        (gb_per_s / capacity[place] for (place, _), gb_per_s in crossing.items() if capacity[place]), default=0.0
+    )
 
 
 def fractional_optimum(traffic: Traffic, routes: Routes) -> Bound:

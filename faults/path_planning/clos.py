@@ -73,13 +73,13 @@ class Clos:
     @cached_property
     def rank(self) -> list[int]:
         """Return the position of a spine among the spines of its pod and plane, in the order of the document."""
-        seen: dict[tuple[int, int], int] = defaultdict(int)
+        next_rank: dict[tuple[int, int], int] = defaultdict(int)
         ranks = [0] * len(self.names)
         for switch, tier in enumerate(self.tiers):
             if tier is Tier.SPINE:
                 place = self.pod[switch], self.plane[switch]
-                ranks[switch] = seen[place]
-                seen[place] += 1
+                ranks[switch] = next_rank[place]
+                next_rank[place] += 1
         return ranks
 
     def without(self, cables: Iterable[int]) -> "Clos":

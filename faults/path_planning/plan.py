@@ -1,7 +1,7 @@
 """The plan of a job's paths: few connections, and no cable above 1.02 times the fractional optimum.
 
 1. Every flow has the connections that the job gives it, and the cuts are the limit.  A plan that succeeds is optimal.
-2. The limit is 1.02 times the bound of the cuts.  Flows without room within it are split, all into the same and
+2. The limit is 1.02 times the bound of the cuts.  Flows that do not fit are split, all into the same and
    smallest number of parts that fits; the others stay whole.
 3. Every flow is split.
 4. The linear program is solved for a better bound, and all of it is tried again.
@@ -25,7 +25,12 @@ EXACT: Final = 1e-9
 SWAPS: Final = 24  # rounds in which all are first tried whole again; then the removed flows are split
 PATIENCE: Final = 100  # rounds without fewer flows left
 MAX_LEFT: Final = 16  # with more, another number of parts is tried
-MAX_TAKEN: Final = (1, 1, 2, 4)  # candidates for removal beside a flow without room: the choice is random among these
+MAX_TAKEN: Final = (
+    1,
+    1,
+    2,
+    4,
+)  # candidates for removal beside a flow that does not fit: the choice is random among these
 ROUNDS: Final = 160  # removals per number of parts
 COUNTS: Final = 2  # numbers of parts that are tried for all flows at once, and in a repair
 RAISE: Final = 1.01  # of the limit, when even the most connections do not fit
@@ -117,11 +122,11 @@ def repair(plan: Plan, dead: Iterable[int]) -> Repair:
     routes = Routes(traffic.clos)
     refuse_cut_off(traffic, routes)
     assignment = Assignment(traffic.clos, routes)
-    struck = {part.flow for part, path in plan.paths.items() if any(link // 2 in traffic.clos.dead for link in path)}
+    affected = {part.flow for part, path in plan.paths.items() if any(link // 2 in traffic.clos.dead for link in path)}
     for part, path in plan.paths.items():
-        if part.flow not in struck:
+        if part.flow not in affected:
             assignment.put(part, path)
-    after = _within(traffic, assignment, sorted(struck))
+    after = _within(traffic, assignment, sorted(affected))
     if after.greatest > after.bound.utilisation * (1 + TOLERANCE + EXACT):
         after = min(after, make_plan(traffic), key=lambda found: found.greatest)
     return _compared(plan, after)
@@ -135,9 +140,9 @@ def first_count(traffic: Traffic, flow: int) -> int:
 
 def parts_of(traffic: Traffic, flow: int, count: int) -> list[Part]:
     """Split a flow into equal connections, over the ports of both sides in turn."""
-    what = traffic.flows[flow]
-    pairs = traffic.port_pairs(what)
-    return [Part(flow, index, *pairs[index % len(pairs)], what.gb_per_s / count) for index in range(count)]
+    whole = traffic.flows[flow]
+    pairs = traffic.port_pairs(whole)
+    return [Part(flow, index, *pairs[index % len(pairs)], whole.gb_per_s / count) for index in range(count)]
 
 
 def _whole(assignment: Assignment, traffic: Traffic, flows: Iterable[int], limit: float) -> list[int]:
@@ -147,7 +152,7 @@ def _whole(assignment: Assignment, traffic: Traffic, flows: Iterable[int], limit
 
 
 def _attempt(assignment: Assignment, parts: Sequence[Part], limit: float) -> list[int]:
-    """Place each flow completely or not at all; return those without room."""
+    """Place each flow completely or not at all; return those that do not fit."""
     failed = {part.flow for part in assignment.place(parts, limit)}
     for part in parts:
         if part.flow in failed and part in assignment.paths:
@@ -158,7 +163,7 @@ def _attempt(assignment: Assignment, parts: Sequence[Part], limit: float) -> lis
 def _split(
     assignment: Assignment, traffic: Traffic, flows: Sequence[int], limit: float, *, tries: int | None
 ) -> _Trial:
-    """Place the flows without room, in the smallest number of parts with which all fit.
+    """Place the remaining flows in the smallest number of parts with which all fit.
 
     Where parts do not fit either, other flows of the same leaves are removed, and a new random choice stays whole.
     """
@@ -190,7 +195,7 @@ def _forced(trial: _Trial, traffic: Traffic, kept: Assignment, bound: Bound) -> 
 
 
 def _all_split(traffic: Traffic, empty: Assignment, limit: float, *, fairs: Sequence[bool] = (True, False)) -> _Trial:
-    """Split every flow into equally many parts: many degraded switches leave too little room between whole flows."""
+    """Split every flow into equally many parts: many degraded switches leave too little capacity for whole flows."""
     flows = range(len(traffic.flows))
     best = _Trial(empty, list(flows))
     ways = (
@@ -227,7 +232,7 @@ def _drawn(
 
 
 def _evicted(assignment: Assignment, traffic: Traffic, flows: Sequence[int], rng: random.Random) -> list[int]:
-    """Select, for each flow without room, one flow of its source's or target's leaf to remove."""
+    """Select, for each flow that does not fit, one flow of its source's or target's leaf to remove."""
     beside: dict[tuple[int, int], list[int]] = defaultdict(list)
     for part in assignment.paths:
         beside[UP, part.source].append(part.flow)

@@ -75,7 +75,7 @@ def read_probed(lines: Iterable[str]) -> Probed:
 
 
 def choices(plan: Plan, probed: Probed | None = None) -> list[Row]:
-    ports = _modelled(plan) if probed is None else _looked_up(plan, probed)
+    ports = _modelled(plan) if probed is None else _table_ports(plan, probed)
     counts = connections(plan.parts)
     return [
         _row(plan, part, count=counts[part.flow], port=port, by="model" if probed is None else "probed")
@@ -104,7 +104,7 @@ def _row(plan: Plan, part: Part, *, count: int, port: int | None, by: str) -> Ro
     )
 
 
-def _looked_up(plan: Plan, probed: Probed) -> Iterator[int | None]:
+def _table_ports(plan: Plan, probed: Probed) -> Iterator[int | None]:
     """Return ports from the table; a port repeats for a sender and receiver only when none is left."""
     used: dict[tuple[str, str, str], int] = {}
     for part in plan.parts:

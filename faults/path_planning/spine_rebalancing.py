@@ -1,4 +1,4 @@
-"""Rebalancing of degraded spines: two-colour chains are swapped until no spine has more flows to cores than room.
+"""Rebalancing of degraded spines: two-colour chains are swapped until no spine has more flows to cores than capacity.
 
 A colouring between leaves ignores the cables above the spines.  Where some of those are dead, a spine may have more
 flows to cores than it can forward.  Swapping the two colours of a whole chain (Kempe) keeps a proper colouring, and
@@ -34,12 +34,12 @@ class SpineRebalancing(Generic[ColourT]):
         colouring: Colouring[ColourT],
         spines: tuple[Mapping[tuple[int, ColourT], int], Mapping[tuple[int, ColourT], int]],
         onward: Sequence[bool],
-        room: Mapping[Place, int],
+        capacity: Mapping[Place, int],
         pod: Mapping[int, int] | Sequence[int],
         *,
         effort: Effort | None = None,
     ) -> None:
-        self._of, self._spines, self._onward, self._room, self._pod = colouring, spines, onward, room, pod
+        self._of, self._spines, self._onward, self._capacity, self._pod = colouring, spines, onward, capacity, pod
         self._effort = effort or Effort()
         self._load: Counter[Place] = Counter()
         self._through: dict[Place, set[int]] = defaultdict(set)
@@ -51,7 +51,7 @@ class SpineRebalancing(Generic[ColourT]):
         rng, level = random.Random(0), LEVEL
         excess, least = sum(self._excess(place, 0) for place in self._load), self._least()
         while excess > least and self._effort.edges > 0:
-            over = [place for place, load in self._load.items() if load > self._room[place]]
+            over = [place for place, load in self._load.items() if load > self._capacity[place]]
             best, change = self._best(over, rng)
             if best is None or change > 0 or (change == 0 and not level):
                 return
@@ -61,12 +61,12 @@ class SpineRebalancing(Generic[ColourT]):
 
     def _least(self) -> int:
         """Return the unavoidable excess: the traffic that leaves a pod must leave through one of its spines."""
-        load, room = Counter[Place](), Counter[Place]()
+        load, capacity = Counter[Place](), Counter[Place]()
         for (side, spine), count in self._load.items():
             load[side, self._pod[spine]] += count
-        for (side, spine), count in self._room.items():
-            room[side, self._pod[spine]] += count
-        return sum(max(0, count - room[of]) for of, count in load.items())
+        for (side, spine), count in self._capacity.items():
+            capacity[side, self._pod[spine]] += count
+        return sum(max(0, count - capacity[of]) for of, count in load.items())
 
     def _best(self, over: Sequence[Place], rng: random.Random) -> tuple[Chain[ColourT] | None, int]:
         """Return the chain, with a flow to a core through one of these spines, that reduces the excess most."""
@@ -96,7 +96,7 @@ class SpineRebalancing(Generic[ColourT]):
         return sum(self._excess(place, by) - self._excess(place, 0) for place, by in moved.items() if by)
 
     def _excess(self, place: Place, by: int) -> int:
-        return max(0, self._load[place] + by - self._room[place])
+        return max(0, self._load[place] + by - self._capacity[place])
 
     def _places(self, edge: int, colour: ColourT | None) -> Iterator[Place]:
         if colour is not None:

@@ -110,7 +110,7 @@ def _violations(job: TrafficJob, index: TopologyIndex, members: Mapping[str, Non
         elif max(ports[int(nic)]) >= len(node.leaves):
             yield ("bonds",), f"{name} has no leaf at position {max(ports[int(nic)])}"
         if node.nic_gb_per_s is None:
-            yield ("rings",), f"{member}: the topology does not say nic_gb_per_s of {name}"
+            yield ("rings",), f"{member}: the topology does not give nic_gb_per_s of {name}"
         elif job.gb_per_s is not None and int(nic) < len(ports):
             most = node.nic_gb_per_s * len(ports[int(nic)])
             if job.gb_per_s > most:

@@ -80,8 +80,8 @@ def _device(sample: Sample) -> DeviceCounter | None:
     if name in COUNTED_ERRORS:
         code = decimal(sample.labels.get("xid"), digits=6, defect="xid label is no error number")
         return DeviceCounter(gpu, "xid", code, value)
-    what, counter = COUNTERS[name]
-    return DeviceCounter(gpu, what, counter, value)
+    counter_name, counter = COUNTERS[name]
+    return DeviceCounter(gpu, counter_name, counter, value)
 
 
 def _code(value: float) -> int:

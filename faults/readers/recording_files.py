@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from faults.observation_jsonl import KINDS, from_values
-from faults.observations import Observation, Socket, SocketPoll, moments_of, on_clock_of
+from faults.observations import Observation, Socket, SocketPoll, on_clock_of, times_of
 from faults.readers.fields import MAX, MAX_INDEX, items, moment, optional_whole, parse_record, text, whole
 from faults.readers.job_map import JobMap
 from faults.readers.lines import LineReader, Splitter
@@ -91,7 +91,7 @@ def parse_other(line: bytes, *, node: int, job_map: JobMap) -> list[Observation]
     except ValueError as error:
         raise MalformedError("v are not the kind's values") from error
     observation = on_clock_of(Observation(moment(record, "t"), node, values, rank, peer), job_map.zero_s)
-    for at_s in moments_of(observation):
+    for at_s in times_of(observation):
         job_map.near(at_s)
     for index in (node, peer):
         job_map.known(0 if index is None else index)

@@ -11,7 +11,7 @@ from faults.readers.parse_errors import MalformedError, ParseErrors
 from faults.readers.prometheus import Sample, parse_samples
 
 SOURCE: Final = "xpu_timer"
-WHAT: Final[Mapping[str, str]] = {
+FINDINGS: Final[Mapping[str, str]] = {
     "XPU_TIMER_COMMON_HANG": "hang",
     "XPU_TIMER_COMMON_GC_COUNT": "garbage-collections",
     "XPU_TIMER_COMMON_DATA_LOADER_COUNT": "data-loads",
@@ -29,7 +29,7 @@ def parse_xpu_timer(
 ) -> Iterator[Observation]:
     """Parse one scrape of a node's exporter, for all of its ranks."""
     for sample in parse_samples(chunks, prefixes=("XPU_TIMER_",), source=SOURCE, tally=tally):
-        if sample.name in WHAT:
+        if sample.name in FINDINGS:
             with tally.skipping(SOURCE):
                 yield _finding(sample, at_s=at_s, job_map=job_map)
 
@@ -39,5 +39,5 @@ def _finding(sample: Sample, *, at_s: float, job_map: JobMap) -> Observation:
     if not math.isfinite(sample.value) or sample.value < 0:
         raise MalformedError("value is no number in range")
     kind = "/".join(sample.labels[label] for label in KIND_LABELS if label in sample.labels)
-    what = f"{WHAT[sample.name]} {kind}" if kind else WHAT[sample.name]
-    return Observation(at_s, job_map.node(rank), ExternalFinding(SOURCE, what, sample.value), rank=rank)
+    finding = f"{FINDINGS[sample.name]} {kind}" if kind else FINDINGS[sample.name]
+    return Observation(at_s, job_map.node(rank), ExternalFinding(SOURCE, finding, sample.value), rank=rank)

@@ -7,7 +7,7 @@ The command `faults simulate`, the API and the benchmarks call `simulate`.  docs
 
 from collections.abc import Callable
 
-from faults.simulator.answer import Score, score
+from faults.simulator.result import Score, score
 from faults.simulator.scenario import SCENARIOS
 from faults.simulator.score import Outcome
 from fleet.documents import RuleError, Violation
@@ -21,12 +21,14 @@ MIN_RANKS, MAX_RANKS, MAX_HOURS = 2 * UNIT, 131_072, 24 * 365
 
 def simulate(*, ranks: int, hours: float, scenario: str, seed: int, clock_s: Callable[[], float]) -> Score:
     """Run a scenario with the product's detectors.  `clock_s` measures their cost; nothing else depends on it."""
-    from faults.simulator.detectors import ours  # noqa: PLC0415
+    from faults.simulator.detectors import product_detectors  # noqa: PLC0415
     from faults.simulator.run import WINDOW_S, jobs  # noqa: PLC0415 - loads compiled code
 
     RuleError.raise_for(_violations(ranks, hours, scenario, seed))
     begun_s, total = clock_s(), Outcome()
-    for outcome in jobs(SCENARIOS[scenario], ranks=ranks, hours=hours, seed=seed, panel=ours, clock_s=clock_s):
+    for outcome in jobs(
+        SCENARIOS[scenario], ranks=ranks, hours=hours, seed=seed, detector_factory=product_detectors, clock_s=clock_s
+    ):
         total.add(outcome)
     return score(total, scenario=scenario, ranks=ranks, seed=seed, window_s=WINDOW_S, run_s=clock_s() - begun_s)
 

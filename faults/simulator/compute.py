@@ -69,12 +69,12 @@ class ComputePlane:
         log_gap[paused] += np.log1p(rng.exponential(noise.pause_share * scale * scale, paused.size))
         still = 0.0
         for one in events:
-            if one.what is FaultKind.STRAGGLER:
+            if one.kind is FaultKind.STRAGGLER:
                 log_gap[one.at] += self._late(one, one.at, from_s)
-            elif one.what is FaultKind.IMBALANCE:
+            elif one.kind is FaultKind.IMBALANCE:
                 for node in np.flatnonzero(self._replica == one.at):
                     log_gap[node] += self._late(one, int(node), from_s)
-            elif one.what in HANGS or one.what is FaultKind.PAUSE:
+            elif one.kind in HANGS or one.kind is FaultKind.PAUSE:
                 still += one.share(from_s, to_s)
         gone = ~reported if still < 0.9 else np.ones(nodes, dtype=bool)
         return Gaps(from_s=from_s, to_s=to_s, gap_s=np.where(gone, np.nan, np.exp(log_gap)))

@@ -9,7 +9,7 @@ _BLOCK_S = 600.0  # events are drawn for one block at a time
 
 
 @dataclass(frozen=True, slots=True)
-class Crowding:
+class CongestionRates:
     per_uplink_h: float = 0.5
     mean_s: float = 30.0
     excess: float = 0.4  # median of (usual over now) - 1
@@ -19,12 +19,12 @@ class Crowding:
 class Congestion:
     """The state of all uplinks, window by window.  Events from before the start are in progress then."""
 
-    def __init__(self, uplinks: int, crowding: Crowding, rng: np.random.Generator) -> None:
+    def __init__(self, uplinks: int, congestion_rates: CongestionRates, rng: np.random.Generator) -> None:
         self._uplinks = uplinks
-        self._crowding = crowding
+        self._congestion_rates = congestion_rates
         self._rng = rng
         self._events: NDArray[np.float64] = np.empty((4, 0))  # uplink, from, to, factor
-        self._drawn_to_s = -8.0 * crowding.mean_s
+        self._drawn_to_s = -8.0 * congestion_rates.mean_s
         self.path: NDArray[np.float32] = np.zeros((uplinks + 1, 2), np.float32)  # the last entry stands for no uplink
 
     def advance(self, from_s: float, to_s: float, *, skew_s: float = 0.0) -> NDArray[np.float32]:
@@ -39,8 +39,8 @@ class Congestion:
         for column, late_s in enumerate((-skew_s, skew_s)):
             share = np.minimum(end, to_s + late_s) - np.maximum(begin, from_s + late_s)
             # While the cable is congested, 1 / factor of the usual bytes pass.
-            felt = -np.log1p(-np.maximum(share, 0.0) / (to_s - from_s) * (1.0 - 1.0 / factor))
-            np.maximum.at(self.path[:, column], uplink.astype(np.int64), felt.astype(np.float32))
+            slowdown = -np.log1p(-np.maximum(share, 0.0) / (to_s - from_s) * (1.0 - 1.0 / factor))
+            np.maximum.at(self.path[:, column], uplink.astype(np.int64), slowdown.astype(np.float32))
         return self.path
 
     def _near(self, from_s: float, to_s: float) -> NDArray[np.bool_]:
@@ -53,7 +53,7 @@ class Congestion:
         return float(factor[here].max(initial=1.0))
 
     def _draw(self, from_s: float) -> None:
-        how = self._crowding
+        how = self._congestion_rates
         count = int(self._rng.poisson(how.per_uplink_h * self._uplinks * _BLOCK_S / 3600.0))
         begin = self._drawn_to_s + self._rng.uniform(0.0, _BLOCK_S, count)
         end = begin + self._rng.exponential(how.mean_s, count)

@@ -27,15 +27,15 @@ class Detectors:
     hang: SimulatedDetector | None = None
 
 
-Panel = Callable[[Cluster], Detectors]  # each plane gives the length of its windows
+DetectorFactory = Callable[[Cluster], Detectors]  # each plane gives the length of its windows
 
 
-def plain(cluster: Cluster) -> Detectors:
+def c4_detectors(cluster: Cluster) -> Detectors:
     """Return C4's rule, for comparison."""
     return Detectors(slow=C4Detector(cluster.known))
 
 
-def ours(cluster: Cluster) -> Detectors:
+def product_detectors(cluster: Cluster) -> Detectors:
     """Return the product's detectors: the joint fit, the straggler sums and the wait-for graph."""
     from faults.localisation import LocalisationDetector  # noqa: PLC0415 - compiled
     from faults.simulator.stall_detector import StallDetector  # noqa: PLC0415

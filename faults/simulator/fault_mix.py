@@ -31,7 +31,7 @@ PUBLIC: Mapping[FaultKind, float] = MappingProxyType(
     }
 )
 SLOW_ONES: Mapping[FaultKind, float] = MappingProxyType(
-    {what: share for what, share in PUBLIC.items() if what in SLOW or what is FaultKind.STRAGGLER}
+    {kind: share for kind, share in PUBLIC.items() if kind in SLOW or kind is FaultKind.STRAGGLER}
 )
 NEGATIVES: Mapping[FaultKind, float] = MappingProxyType(
     {
@@ -84,11 +84,11 @@ def _together(
     found: list[FaultEvent] = []
     taken: set[int] = set()
     while len(found) < count:
-        what = kinds[int(rng.choice(len(kinds), p=weights / weights.sum()))]
+        kind = kinds[int(rng.choice(len(kinds), p=weights / weights.sum()))]
         begin_s = from_s + (float(rng.uniform(0.0, 5.0)) if found else 0.0)
         factor = float(rng.choice(mix.factors, p=mix.factor_shares))
-        lasting_s = max(mix.lasting_s, UPLINK_S) if what is FaultKind.UPLINK else mix.lasting_s
-        one = fault(cluster, what, from_s=begin_s, to_s=from_s + lasting_s, factor=factor, rng=rng)
+        lasting_s = max(mix.lasting_s, UPLINK_S) if kind is FaultKind.UPLINK else mix.lasting_s
+        one = fault(cluster, kind, from_s=begin_s, to_s=from_s + lasting_s, factor=factor, rng=rng)
         touched = nodes_of(cluster, one)
         if not touched & taken:
             taken |= touched
@@ -96,32 +96,32 @@ def _together(
     return found
 
 
-def fault(cluster: Cluster, what: FaultKind, *, from_s: float, to_s: float, factor: float, rng: Rng) -> FaultEvent:
+def fault(cluster: Cluster, kind: FaultKind, *, from_s: float, to_s: float, factor: float, rng: Rng) -> FaultEvent:
     shape, fabric = cluster.shape, cluster.fabric
     at, to = int(rng.integers(shape.nodes)), -1
-    if what in LINKS:
+    if kind in LINKS:
         edge = int(rng.integers(len(fabric)))
         at, to = int(fabric.source[edge]), int(fabric.target[edge])
-    elif what in NICS:
+    elif kind in NICS:
         at = int(rng.integers(shape.ranks))
-    elif what is FaultKind.LEAF:
+    elif kind is FaultKind.LEAF:
         at = int(rng.integers(shape.leaves))
-    elif what is FaultKind.UPLINK:
+    elif kind is FaultKind.UPLINK:
         used = np.concatenate([fabric.up[fabric.up >= 0], fabric.down[fabric.down >= 0]])
         at = int(rng.choice(used))
-    return FaultEvent(what=what, at=at, to=to, from_s=from_s, to_s=to_s, factor=factor)
+    return FaultEvent(kind=kind, at=at, to=to, from_s=from_s, to_s=to_s, factor=factor)
 
 
 def nodes_of(cluster: Cluster, one: FaultEvent) -> set[int]:
     """Return the nodes of a fault: two of a link, all behind a leaf."""
     fabric = cluster.fabric
-    if one.what in LINKS:
+    if one.kind in LINKS:
         return {int(fabric.node[one.at]), int(fabric.node[one.to])}
-    if one.what in NICS:
+    if one.kind in NICS:
         return {int(fabric.node[one.at])}
-    if one.what is FaultKind.LEAF:
+    if one.kind is FaultKind.LEAF:
         return {int(node) for node in np.unique(fabric.node[fabric.leaf == one.at])}
-    return set() if one.what is FaultKind.UPLINK else {one.at}
+    return set() if one.kind is FaultKind.UPLINK else {one.at}
 
 
 def negatives(cluster: Cluster, *, count: int, until_s: float, rng: Rng) -> list[FaultEvent]:

@@ -44,7 +44,7 @@ FAULTS = SLOW | HANGS | {FaultKind.STRAGGLER}
 class FaultEvent:
     """One event.  A factor of 1.25 means that bytes, or computing, take 1.25 times as long."""
 
-    what: FaultKind
+    kind: FaultKind
     at: int
     from_s: float
     to_s: float
@@ -57,7 +57,7 @@ class FaultEvent:
 
 def takes_machine(one: FaultEvent) -> bool:
     """Return whether a crash also stops its machine and agent: every second one does."""
-    return one.what is FaultKind.CRASH and int(one.from_s * 1000) % 2 == 1
+    return one.kind is FaultKind.CRASH and int(one.from_s * 1000) % 2 == 1
 
 
 class FaultSchedule:

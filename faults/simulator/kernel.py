@@ -102,7 +102,7 @@ def fill_probes(  # noqa: PLR0917 - compiled code takes no keywords
     usual: NDArray[np.float32],  # per edge, by its pair
     ways: NDArray[np.int32],
     runs: NDArray[np.bool_],  # per NIC: its prober runs
-    told: NDArray[np.bool_],  # per NIC: its report arrives
+    reporting: NDArray[np.bool_],  # per NIC: its report arrives
 ) -> None:
     """Write the probe values of all pairs without faults; NaN where no probe is sent or reported."""
     u, w, noise = np.empty(_BLOCK), np.empty(_BLOCK), np.empty(_BLOCK)
@@ -114,15 +114,15 @@ def fill_probes(  # noqa: PLR0917 - compiled code takes no keywords
         done += there
     for edge in range(out.size):
         a, b = ways[0, edge], ways[1, edge]
-        known = runs[a] & runs[b] & (told[a] | told[b])
+        known = runs[a] & runs[b] & (reporting[a] | reporting[b])
         out[edge] = usual[edge] + scale * of_pair[pair[edge]] if known else np.nan
 
 
 @jit_inner
-def _seen(felt: NDArray[np.float32], at: int, late: float) -> float:
+def _at_clock(slowdown: NDArray[np.float32], at: int, late: float) -> float:
     """Interpolate between the earliest and the latest clock."""
-    early = felt[at, 0]
-    return float(early + late * (felt[at, 1] - early))
+    early = slowdown[at, 0]
+    return float(early + late * (slowdown[at, 1] - early))
 
 
 @jit_entry("void(f8[::1], i8[::1], i4[:, ::1], i8, i8, f4[:, ::1], f4[:, ::1], f4[:, ::1], f4[::1])")
@@ -146,9 +146,9 @@ def narrow_probes(  # noqa: PLR0917 - compiled code takes no keywords
         least = np.inf
         for train in range(min(trains, ports)):
             way = 2 + 2 * ((first_port + train) % ports)
-            congested = max(_seen(path, ways[way, edge], clock), _seen(path, ways[way + 1, edge], clock))
+            congested = max(_at_clock(path, ways[way, edge], clock), _at_clock(path, ways[way + 1, edge], clock))
             least = min(least, congested)
-        out[edge] += max(least, _seen(send, first, clock), _seen(take, last, clock))
+        out[edge] += max(least, _at_clock(send, first, clock), _at_clock(take, last, clock))
 
 
 @jit_entry("void(f8[::1], i8[::1], f8, f4[::1], i4[:, ::1], f4[:, ::1], f4[:, ::1], f4[:, ::1], f4[::1])")
@@ -168,10 +168,10 @@ def narrow(  # noqa: PLR0917 - compiled code takes no keywords
         edge = edges[at]
         first, last = ways[0, edge], ways[1, edge]
         clock = late[first]
-        back = max(_seen(path, ways[4, edge], clock), _seen(path, ways[5, edge], clock))
-        back = max(back, _seen(take, first, clock), _seen(send, last, clock))
-        forth = max(_seen(path, ways[2, edge], clock), _seen(path, ways[3, edge], clock))
-        forth = max(forth, _seen(send, first, clock), _seen(take, last, clock))
+        back = max(_at_clock(path, ways[4, edge], clock), _at_clock(path, ways[5, edge], clock))
+        back = max(back, _at_clock(take, first, clock), _at_clock(send, last, clock))
+        forth = max(_at_clock(path, ways[2, edge], clock), _at_clock(path, ways[3, edge], clock))
+        forth = max(forth, _at_clock(send, first, clock), _at_clock(take, last, clock))
         out[edge] += feels[edge] * max(forth, leak * back)
 
 

@@ -25,10 +25,10 @@ SlowLink = tuple[int, int, float]  # from NIC, to NIC, log slowdown over the win
 
 class Probers(NamedTuple):
     run: NDArray[np.bool_]  # and send trains
-    told: NDArray[np.bool_]  # their reports arrive
+    reporting: NDArray[np.bool_]  # their reports arrive
 
     def of(self, nodes: Ints) -> "Probers":
-        return Probers(self.run[nodes], self.told[nodes])
+        return Probers(self.run[nodes], self.reporting[nodes])
 
 
 class Probes:
@@ -76,9 +76,9 @@ class Probes:
         touched = self._passing.edges(send, take, path)
         narrow_probes(out, touched, self._ways, self._next, TRAINS, send, take, path, late)
         self._next = (self._next + TRAINS) % self._ports
-        for source, target, felt in links:
+        for source, target, slowdown in links:
             pair = int(np.searchsorted(self._pairs, source * self._nics + target))
-            out[self._edges(pair)] += felt
+            out[self._edges(pair)] += slowdown
         self._meeting(out)
         return out
 

@@ -23,18 +23,18 @@ TENSOR, PIPELINE, DATA = range(3)
 class Timetable:
     """Times at which each rank entered and finished each collective, per kind of group and step; infinite: never."""
 
-    came_s: Times  # [kind, step, rank]
-    through_s: Times
+    entered_s: Times  # [kind, step, rank]
+    finished_s: Times
     begun_s: Times  # per step: when the first rank entered any of its collectives
     done_s: Times  # when the last rank finished the last of them
 
-    def seen(self, at_s: Times) -> tuple[Ints, Ints]:
+    def counts_at(self, at_s: Times) -> tuple[Ints, Ints]:
         """Return [kind, rank]: how many collectives a rank has entered and finished, at a time per rank."""
         done = int(np.searchsorted(self.done_s, at_s.min(), side="right"))
         steps = slice(done, int(np.searchsorted(self.begun_s, at_s.max(), side="right")))  # only steps in progress
         return (
-            done + (self.came_s[:, steps] <= at_s).sum(axis=1),
-            done + (self.through_s[:, steps] <= at_s).sum(axis=1),
+            done + (self.entered_s[:, steps] <= at_s).sum(axis=1),
+            done + (self.finished_s[:, steps] <= at_s).sum(axis=1),
         )
 
 
@@ -48,7 +48,7 @@ def timetable(cluster: Cluster, events: list[FaultEvent], *, from_s: float, to_s
     for step in range(steps):
         called = _called(cluster, events, begin, rng)
         for kind in (TENSOR, PIPELINE, DATA):
-            came[kind, step] = _silenced(cluster, events, called)
+            came[kind, step] = _without_crashed(cluster, events, called)
             called = _through(cluster, events, kind, came[kind, step])
             through[kind, step] = called
         begin = called
@@ -68,7 +68,7 @@ def _called(cluster: Cluster, events: list[FaultEvent], begin: Times, rng: np.ra
         held = saving & (called >= from_s) & (begin < to_s)
         called[held] += to_s - from_s
     for one in events:
-        if one.what is FaultKind.HANG_CODE:
+        if one.kind is FaultKind.HANG_CODE:
             rank = one.at * shape.per_node + int(one.from_s * 1000) % shape.per_node
             if called[rank] >= one.from_s:
                 called[rank] = np.inf
@@ -78,7 +78,7 @@ def _called(cluster: Cluster, events: list[FaultEvent], begin: Times, rng: np.ra
 def _pauses(events: list[FaultEvent]) -> list[tuple[float, float]]:
     """Return the checkpoints; an overlapping one extends the first."""
     found: list[tuple[float, float]] = []
-    for one in sorted((one for one in events if one.what is FaultKind.PAUSE), key=lambda one: one.from_s):
+    for one in sorted((one for one in events if one.kind is FaultKind.PAUSE), key=lambda one: one.from_s):
         if found and one.from_s <= found[-1][1]:
             found[-1] = found[-1][0], max(found[-1][1], one.to_s)
         else:
@@ -86,10 +86,10 @@ def _pauses(events: list[FaultEvent]) -> list[tuple[float, float]]:
     return found
 
 
-def _silenced(cluster: Cluster, events: list[FaultEvent], called: Times) -> Times:
+def _without_crashed(cluster: Cluster, events: list[FaultEvent], called: Times) -> Times:
     came = called.copy()
     for one in events:
-        if one.what is FaultKind.CRASH:
+        if one.kind is FaultKind.CRASH:
             mine = slice(one.at * cluster.shape.per_node, (one.at + 1) * cluster.shape.per_node)
             came[mine] = np.where(came[mine] >= one.from_s, np.inf, came[mine])
     return came
@@ -110,11 +110,11 @@ def _cut(cluster: Cluster, one: FaultEvent, kind: int, done: Times) -> NDArray[n
     """Return the groups, in the grid's shape, whose bytes do not arrive."""
     shape = cluster.shape
     cut = np.zeros(done.shape, dtype=bool)
-    if one.what is FaultKind.HANG_LINK:
+    if one.kind is FaultKind.HANG_LINK:
         stage, replica, rail = _place(cluster, one.at)
         if kind == (PIPELINE if _is_small(cluster, one) else DATA):
             cut[(0, replica, rail) if kind == PIPELINE else (stage, 0, rail)] = True
-    elif one.what in (FaultKind.HANG_NODE, FaultKind.CRASH) and kind != TENSOR:
+    elif one.kind in (FaultKind.HANG_NODE, FaultKind.CRASH) and kind != TENSOR:
         stage, replica, _ = _place(cluster, one.at * shape.per_node)
         cut[(0, replica) if kind == PIPELINE else (stage, 0)] = True
     return cut & (done > one.from_s)

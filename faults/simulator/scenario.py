@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
-from faults.simulator.congestion import Crowding
+from faults.simulator.congestion import CongestionRates
 from faults.simulator.fault_mix import SLOW_ONES, FaultMix
 from faults.simulator.fault_schedule import SLOW, FaultKind
 from faults.simulator.noise import LAB, Noise
@@ -13,17 +13,17 @@ from faults.simulator.telemetry import Losses
 
 HOUR_S = 3600.0
 NO_FAULTS = FaultMix(shares={})
-_USUAL, _FEW = Crowding(), Losses()
+_USUAL, _FEW = CongestionRates(), Losses()
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """Jobs of `job_s` are simulated one after the other, each with its own seed, until the hours are full."""
 
-    what: str
+    description: str
     mix: FaultMix = field(default_factory=lambda: NO_FAULTS)
     background_h: float = 60.0  # look-alikes per hour without a fault, at 16,384 ranks
-    crowding: Crowding = _USUAL
+    congestion_rates: CongestionRates = _USUAL
     losses: Losses = _FEW
     noise: Noise = LAB
     imbalance: float = 0.0
@@ -41,7 +41,7 @@ class Scenario:
 
 
 _LEAVES = FaultMix(shares={FaultKind.LEAF: 0.75, FaultKind.UPLINK: 0.25})
-_SLOW = FaultMix(shares={what: share for what, share in SLOW_ONES.items() if what in SLOW})
+_SLOW = FaultMix(shares={kind: share for kind, share in SLOW_ONES.items() if kind in SLOW})
 _SMALL = FaultMix(
     shares={FaultKind.STRAGGLER: 1.0},
     factors=(1.03,),
@@ -54,7 +54,7 @@ _SMALL = FaultMix(
 _RARE = FaultMix(lasting_s=300.0, rest_s=2.4 * HOUR_S, first_s=2.4 * HOUR_S)  # of 16,384 ranks; 1.8 to 3.1 h published
 _CLUSTER = "as in a real cluster: a fault every few hours"
 _EIGHT = FaultMix(shares=SLOW_ONES, congested=1.0, together=(8, 8), negatives=2.0)  # sixteen each time
-_BUSY = Crowding(per_uplink_h=5.0)
+_BUSY = CongestionRates(per_uplink_h=5.0)
 
 
 class ScenarioName(StrEnum):
@@ -85,7 +85,7 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
     {
         "healthy": Scenario("no fault; congestion, look-alikes and lost telemetry as usual"),
         "mixed": Scenario("the public mix one after the other, up to 8 at once, the first within a second", FaultMix()),
-        "congestion": Scenario("slow faults under ten times the congestion", _SLOW, crowding=_BUSY),
+        "congestion": Scenario("slow faults under ten times the congestion", _SLOW, congestion_rates=_BUSY),
         "leaf": Scenario("slow leaf switches and cables; no node is at fault", _LEAVES),
         "straggler": Scenario(
             "nodes that compute 3 % longer, to be named within 4 minutes",
@@ -105,7 +105,7 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
         "public": Scenario(
             "slow faults of the public mix, up to 8 at once, under ten times the congestion",
             FaultMix(shares=SLOW_ONES),
-            crowding=_BUSY,
+            congestion_rates=_BUSY,
         ),
         "eight": Scenario("eight slow faults at once, every time", _EIGHT),
         "early": Scenario("a new job every 90 s, with faults from its first second", FaultMix(), job_s=90.0),

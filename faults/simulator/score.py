@@ -49,16 +49,16 @@ Congested = Callable[[Diagnosis, float], bool]
 _GRADED = frozenset({CLASS[FaultKind.SLOW_TX], CLASS[FaultKind.STRAGGLER]})  # faults with a factor
 
 
-def names(diagnosis: Diagnosis, one: FaultEvent, fabric: Fabric) -> bool:
+def matches(diagnosis: Diagnosis, one: FaultEvent, fabric: Fabric) -> bool:
     """Return whether the class and the node, pair of nodes, leaf or uplink are right."""
-    if diagnosis.fault != CLASS.get(one.what):
+    if diagnosis.fault != CLASS.get(one.kind):
         return False
-    if one.what in LINKS:
+    if one.kind in LINKS:
         ends = {int(fabric.node[one.at]), int(fabric.node[one.to])}
         return diagnosis.scope is Scope.LINK and {diagnosis.node, diagnosis.peer} == ends
-    if one.what is FaultKind.LEAF:
+    if one.kind is FaultKind.LEAF:
         return diagnosis.scope is Scope.LEAF and diagnosis.switch == f"leaf-{one.at}"
-    if one.what is FaultKind.UPLINK:
+    if one.kind is FaultKind.UPLINK:
         if diagnosis.scope is Scope.LINK:
             return _pairs_on(one.at, fabric) == {frozenset((diagnosis.node, diagnosis.peer))}
         return diagnosis.scope is Scope.UPLINK and diagnosis.switch == f"uplink-{one.at}"
@@ -74,25 +74,25 @@ def _pairs_on(uplink: int, fabric: Fabric) -> set[frozenset[int | None]]:
 
 def faulty_node(one: FaultEvent, fabric: Fabric) -> int | None:
     """Return the node that may be isolated for the event; None for links, switches and look-alikes."""
-    if one.what in NICS:
+    if one.kind in NICS:
         return int(fabric.node[one.at])
-    return one.at if one.what in _NODE else None
+    return one.at if one.kind in _NODE else None
 
 
-def right_way(diagnosis: Diagnosis, one: FaultEvent, fabric: Fabric) -> bool:
-    if one.what in LINKS:
+def has_right_direction(diagnosis: Diagnosis, one: FaultEvent, fabric: Fabric) -> bool:
+    if one.kind in LINKS:
         return diagnosis.node == int(fabric.node[one.at]) and diagnosis.direction in (Direction.FORWARD, None)
-    return diagnosis.direction == DIRECTION.get(one.what)
+    return diagnosis.direction == DIRECTION.get(one.kind)
 
 
 @dataclass(slots=True)
 class Tally:
-    asked: Counter[FaultKind] = field(default_factory=Counter)  # asked faults
+    eligible: Counter[FaultKind] = field(default_factory=Counter)  # that count in recall
     named: Counter[FaultKind] = field(default_factory=Counter)  # in time
     late: Counter[FaultKind] = field(default_factory=Counter)
     ways: Counter[FaultKind] = field(default_factory=Counter)  # named with the right direction
-    isolated: Counter[FaultKind] = field(default_factory=Counter)  # asked faults with a rightly isolated node
-    hidden: Counter[FaultKind] = field(default_factory=Counter)  # asked faults whose only observer was lost
+    isolated: Counter[FaultKind] = field(default_factory=Counter)  # eligible faults with a rightly isolated node
+    hidden: Counter[FaultKind] = field(default_factory=Counter)  # eligible faults whose only observer was lost
     hidden_named: Counter[FaultKind] = field(default_factory=Counter)  # of these, named in time
     right: int = 0  # diagnoses
     wrong: int = 0
@@ -103,12 +103,12 @@ class Tally:
     ttd_s: dict[FaultKind, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, other: "Tally") -> None:
-        for name in ("asked", "named", "late", "ways", "isolated", "hidden", "hidden_named"):
+        for name in ("eligible", "named", "late", "ways", "isolated", "hidden", "hidden_named"):
             getattr(self, name).update(getattr(other, name))
         for name in ("right", "wrong", "congestion", "workload", "false_isolations", "carried_out"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for what, times in other.ttd_s.items():
-            self.ttd_s[what] += times
+        for kind, times in other.ttd_s.items():
+            self.ttd_s[kind] += times
 
 
 class Scorer:
@@ -116,36 +116,36 @@ class Scorer:
         self, fabric: Fabric, events: Sequence[FaultEvent], *, until_s: float, in_time_s: float = IN_TIME_S
     ) -> None:
         self._fabric, self._in_time_s = fabric, in_time_s
-        self._faults = [one for one in events if one.what in FAULTS]
-        self._open = {at for at, one in enumerate(self._faults) if self._is_asked(one, until_s)}
-        self._asked = tuple(self._open)
+        self._faults = [one for one in events if one.kind in FAULTS]
+        self._open = {at for at, one in enumerate(self._faults) if self._is_eligible(one, until_s)}
+        self._eligible = tuple(self._open)
         self._named: set[int] = set()  # in time
-        self.tally = Tally(asked=Counter(self._faults[at].what for at in self._open))
-        self._said: dict[Key, float] = {}
+        self.tally = Tally(eligible=Counter(self._faults[at].kind for at in self._open))
+        self._last_s: dict[Key, float] = {}
         self._run: dict[Key, tuple[float, float]] = {}  # start and last time of the uninterrupted diagnosis
         self._out: dict[int, float] = {}
         self._policy = QuarantineOutcome(fabric)
         self.wrongs: list[tuple[float, Diagnosis]] = []
 
-    def _is_asked(self, one: FaultEvent, until_s: float) -> bool:
+    def _is_eligible(self, one: FaultEvent, until_s: float) -> bool:
         """Return whether the fault is large and long enough to count as missed."""
-        heavy = one.factor >= MIN_FACTOR or CLASS[one.what] not in _GRADED or self._in_time_s > IN_TIME_S
+        heavy = one.factor >= MIN_FACTOR or CLASS[one.kind] not in _GRADED or self._in_time_s > IN_TIME_S
         return heavy and min(one.to_s, until_s) - one.from_s >= self._limit_s(one)
 
     def _limit_s(self, one: FaultEvent) -> float:
         """Return the time limit: a bad cable differs from daily congestion only by its duration."""
-        return max(self._in_time_s, UPLINK_TIME_S) if one.what is FaultKind.UPLINK else self._in_time_s
+        return max(self._in_time_s, UPLINK_TIME_S) if one.kind is FaultKind.UPLINK else self._in_time_s
 
     @property
-    def asked(self) -> tuple[FaultEvent, ...]:
-        return tuple(self._faults[at] for at in self._asked)
+    def eligible(self) -> tuple[FaultEvent, ...]:
+        return tuple(self._faults[at] for at in self._eligible)
 
     def hide(self, hidden: Callable[[FaultEvent], bool]) -> None:
-        for at in self._asked:
+        for at in self._eligible:
             one = self._faults[at]
             if hidden(one):
-                self.tally.hidden[one.what] += 1
-                self.tally.hidden_named[one.what] += at in self._named
+                self.tally.hidden[one.kind] += 1
+                self.tally.hidden_named[one.kind] += at in self._named
 
     def observe(self, now_s: float, diagnoses: Sequence[Diagnosis], *, congested: Congested) -> None:
         """Score the active diagnoses.  `congested`: whether congestion fills the diagnosed link or uplink."""
@@ -153,16 +153,16 @@ class Scorer:
         if not diagnoses and not gone:
             return
         lasting = [one for one in self._faults if one.from_s < now_s <= one.to_s + AFTER_S + self._slack_s(one)]
-        guilty = {faulty_node(one, self._fabric) for one in lasting}
-        self.tally.carried_out += sum(node not in guilty for node in gone)
+        faulty = {faulty_node(one, self._fabric) for one in lasting}
+        self.tally.carried_out += sum(node not in faulty for node in gone)
         for diagnosis in diagnoses:
             self._name(now_s, diagnosis)
-            self._judge(now_s, diagnosis, lasting, congested)
+            self._grade(now_s, diagnosis, lasting, congested)
             if diagnosis.isolate and diagnosis.node is not None:
-                self._isolate(now_s, diagnosis.node, diagnosis, guilty)
+                self._isolate(now_s, diagnosis.node, diagnosis, faulty)
 
     def _slack_s(self, one: FaultEvent) -> float:
-        return 240.0 if one.what is FaultKind.STRAGGLER else 0.0  # a mean over minutes decays minutes later
+        return 240.0 if one.kind is FaultKind.STRAGGLER else 0.0  # a mean over minutes decays minutes later
 
     def _name(self, now_s: float, diagnosis: Diagnosis) -> None:
         key = _key(diagnosis)
@@ -171,26 +171,26 @@ class Scorer:
         self._run[key] = begun_s, now_s
         for at in list(self._open):
             one = self._faults[at]
-            if one.from_s < begun_s and now_s <= one.to_s + AFTER_S and names(diagnosis, one, self._fabric):
+            if one.from_s < begun_s and now_s <= one.to_s + AFTER_S and matches(diagnosis, one, self._fabric):
                 self._open.discard(at)
                 taken_s = now_s - one.from_s
-                self.tally.ttd_s[one.what].append(taken_s)
+                self.tally.ttd_s[one.kind].append(taken_s)
                 if taken_s <= self._limit_s(one):
                     self._named.add(at)
-                    self.tally.named[one.what] += 1
+                    self.tally.named[one.kind] += 1
                 else:
-                    self.tally.late[one.what] += 1
-                self.tally.ways[one.what] += right_way(diagnosis, one, self._fabric)
-                self.tally.isolated[one.what] += diagnosis.isolate
+                    self.tally.late[one.kind] += 1
+                self.tally.ways[one.kind] += has_right_direction(diagnosis, one, self._fabric)
+                self.tally.isolated[one.kind] += diagnosis.isolate
 
-    def _judge(self, now_s: float, diagnosis: Diagnosis, lasting: Sequence[FaultEvent], congested: Congested) -> None:
+    def _grade(self, now_s: float, diagnosis: Diagnosis, lasting: Sequence[FaultEvent], congested: Congested) -> None:
         key = _key(diagnosis)
-        before_s, self._said[key] = self._said.get(key, -AGAIN_S), now_s
+        before_s, self._last_s[key] = self._last_s.get(key, -AGAIN_S), now_s
         if now_s - before_s < AGAIN_S:
             return
         if diagnosis.scope is Scope.WORKLOAD:
             self.tally.workload += 1
-        elif any(names(diagnosis, one, self._fabric) for one in lasting):
+        elif any(matches(diagnosis, one, self._fabric) for one in lasting):
             self.tally.right += 1
         elif diagnosis.scope in (Scope.LINK, Scope.UPLINK) and congested(diagnosis, now_s):
             self.tally.congestion += 1
@@ -198,9 +198,9 @@ class Scorer:
             self.tally.wrong += 1
             self.wrongs.append((now_s, diagnosis))
 
-    def _isolate(self, now_s: float, node: int, diagnosis: Diagnosis, guilty: AbstractSet[int | None]) -> None:
+    def _isolate(self, now_s: float, node: int, diagnosis: Diagnosis, faulty: AbstractSet[int | None]) -> None:
         before_s, self._out[node] = self._out.get(node, -AGAIN_S), now_s
-        if now_s - before_s >= AGAIN_S and node not in guilty:
+        if now_s - before_s >= AGAIN_S and node not in faulty:
             self.tally.false_isolations += 1
             self.wrongs.append((now_s, diagnosis))
 

@@ -56,7 +56,7 @@ class Clocks:
         return cls(skew_s, of_node[node].astype(np.float32), max_s, noise, rng, node, edge_s)
 
     def both(self, one: FaultEvent, from_s: float, to_s: float) -> NDArray[np.float32]:
-        early, late = (felt_log(one, from_s + by_s, to_s + by_s) for by_s in (-self.max_s, self.max_s))
+        early, late = (log_slowdown(one, from_s + by_s, to_s + by_s) for by_s in (-self.max_s, self.max_s))
         return np.array([early, late], np.float32)
 
     def moved(self, flowing_s: float) -> NDArray[np.float32]:
@@ -76,7 +76,7 @@ class Clocks:
         return steps * step_s + np.minimum(within_s, talks * step_s) / talks
 
 
-def felt_log(one: FaultEvent, from_s: float, to_s: float) -> float:
+def log_slowdown(one: FaultEvent, from_s: float, to_s: float) -> float:
     """Return the log slowdown over an interval of an event that lasts for a part of it."""
     return float(-np.log1p(-one.share(from_s, to_s) * (1.0 - 1.0 / one.factor)))
 
@@ -132,33 +132,35 @@ class SlowPlane:
         """
         to_s = from_s + self._window_s
         self._wandering(to_s)
-        hung, paused = (sum(one.share(from_s, to_s) for one in events if one.what in of) for of in (HANGS, _PAUSES))
+        hung, paused = (sum(one.share(from_s, to_s) for one in events if one.kind in of) for of in (HANGS, _PAUSES))
         flowing = 1.0 - hung - paused
         talks = flowing >= _MIN_SHARE
         if not talks and (self._probes is None or hung > 0.0):
             nothing = np.full(len(self._cluster.fabric), np.nan)
             return Window(from_s=from_s, to_s=to_s, slowdown=nothing, probed=None if self._probes is None else nothing)
         links = self._narrowed(events, from_s, to_s, path)
-        nic_heard = reported[self._cluster.fabric.node]
+        nic_reported = reported[self._cluster.fabric.node]
         out = (
-            self._traffic(from_s, to_s, flowing, path, nic_heard, links) if talks else np.full(self._kind.size, np.nan)
+            self._traffic(from_s, to_s, flowing, path, nic_reported, links)
+            if talks
+            else np.full(self._kind.size, np.nan)
         )
-        foreign = self._foreign(events, nic_heard)
+        foreign = self._foreign(events, nic_reported)
         if self._probes is None:
             return Window(from_s=from_s, to_s=to_s, slowdown=out, foreign=foreign)
-        felt = [(one.at, one.to, self._felt_from(one.at, one, from_s, to_s)) for one in links]
+        link_slowdowns = [(one.at, one.to, self._slowdown_at(one.at, one, from_s, to_s)) for one in links]
         probed = self._probes.window(
             probers=(probers or Probers(reported, reported)).of(self._cluster.fabric.node),
             send=self._send,
             take=self._take,
             path=path,
             late=self._clocks.late,
-            links=felt,
+            links=link_slowdowns,
         )
         return Window(from_s=from_s, to_s=to_s, slowdown=out, foreign=foreign, probed=probed)
 
     def _traffic(  # noqa: PLR0917 - arrays of one window
-        self, from_s: float, to_s: float, flowing: float, path: NDArray[np.float32], nic_heard: NDArray[np.bool_],
+        self, from_s: float, to_s: float, flowing: float, path: NDArray[np.float32], nic_reported: NDArray[np.bool_],
         links: Sequence[FaultEvent],
     ) -> NDArray[np.float64]:  # fmt: skip
         out = np.empty(self._kind.size)
@@ -168,7 +170,7 @@ class SlowPlane:
         moved = self._clocks.moved(flowing * self._window_s)
         fill(
             out, self._seed, self._noise.tail, shift, self._kind, self._scale / flowing**0.5, self._usual, self._ways,
-            self._wander + moved, self._wander, nic_heard,
+            self._wander + moved, self._wander, nic_reported,
         )  # fmt: skip
         touched = self._passing.edges(self._send, self._take, path)
         narrow(out, touched, self._noise.leak, self._feels, self._ways, self._send, self._take, path, self._clocks.late)
@@ -197,36 +199,39 @@ class SlowPlane:
         links: list[FaultEvent] = []
         fabric = self._cluster.fabric
         for one in events:
-            felt = self._clocks.both(one, from_s, to_s)
-            match one.what:
+            slowdown = self._clocks.both(one, from_s, to_s)
+            match one.kind:
                 case FaultKind.SLOW_LINK:
                     links.append(one)
                 case FaultKind.UPLINK:
-                    path[one.at] = np.maximum(path[one.at], felt)
+                    path[one.at] = np.maximum(path[one.at], slowdown)
                 case FaultKind.FOREIGN:
-                    self._send[one.at] = np.maximum(self._send[one.at], felt)
-                    self._take[one.to] = np.maximum(self._take[one.to], felt)
+                    self._send[one.at] = np.maximum(self._send[one.at], slowdown)
+                    self._take[one.to] = np.maximum(self._take[one.to], slowdown)
                 case FaultKind.SLOW_TX | FaultKind.SLOW_RX | FaultKind.SLOW_NIC:
                     self._nics(
-                        np.array([one.at]), felt, send=one.what != FaultKind.SLOW_RX, take=one.what != FaultKind.SLOW_TX
+                        np.array([one.at]),
+                        slowdown,
+                        send=one.kind != FaultKind.SLOW_RX,
+                        take=one.kind != FaultKind.SLOW_TX,
                     )
                 case FaultKind.SLOW_NODE | FaultKind.HICCUP:
-                    self._nics(np.flatnonzero(fabric.node == one.at), felt)
+                    self._nics(np.flatnonzero(fabric.node == one.at), slowdown)
                 case FaultKind.LEAF:
-                    self._nics(np.flatnonzero(fabric.leaf == one.at), felt)
+                    self._nics(np.flatnonzero(fabric.leaf == one.at), slowdown)
                 case FaultKind.CHECKPOINT:
-                    self._nics(self.writers(), felt, take=False)
+                    self._nics(self.writers(), slowdown, take=False)
                 case _:
                     pass
         return links
 
     def _nics(
-        self, nics: NDArray[np.int64], felt: NDArray[np.float32], *, send: bool = True, take: bool = True
+        self, nics: NDArray[np.int64], slowdown: NDArray[np.float32], *, send: bool = True, take: bool = True
     ) -> None:
         if send:
-            self._send[nics] = np.maximum(self._send[nics], felt)
+            self._send[nics] = np.maximum(self._send[nics], slowdown)
         if take:
-            self._take[nics] = np.maximum(self._take[nics], felt)
+            self._take[nics] = np.maximum(self._take[nics], slowdown)
 
     def writers(self) -> NDArray[np.int64]:
         """Return the NICs that carry checkpoints: the first rail of the first replica's nodes."""
@@ -239,19 +244,19 @@ class SlowPlane:
         for one in links:
             for first, last, leak in ((one.at, one.to, 1.0), (one.to, one.at, self._noise.leak)):
                 edges = np.flatnonzero((fabric.source == first) & (fabric.target == last))
-                out[edges] += leak * self._felt_from(first, one, from_s, to_s) * self._feels[edges]
+                out[edges] += leak * self._slowdown_at(first, one, from_s, to_s) * self._feels[edges]
 
-    def _felt_from(self, nic: int, one: FaultEvent, from_s: float, to_s: float) -> float:
+    def _slowdown_at(self, nic: int, one: FaultEvent, from_s: float, to_s: float) -> float:
         late_s = float(self._clocks.skew_s[self._cluster.fabric.node[nic]])
-        return felt_log(one, from_s + late_s, to_s + late_s)
+        return log_slowdown(one, from_s + late_s, to_s + late_s)
 
-    def _foreign(self, events: Sequence[FaultEvent], nic_heard: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
-        seen = [nic for one in events if one.what is FaultKind.FOREIGN for nic in (one.at, one.to)]
-        seen += [int(nic) for one in events if one.what is FaultKind.CHECKPOINT for nic in self.writers()]
-        seen = [nic for nic in seen if nic_heard[nic]]
-        if not seen:
+    def _foreign(self, events: Sequence[FaultEvent], nic_reported: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
+        foreign_nics = [nic for one in events if one.kind is FaultKind.FOREIGN for nic in (one.at, one.to)]
+        foreign_nics += [int(nic) for one in events if one.kind is FaultKind.CHECKPOINT for nic in self.writers()]
+        foreign_nics = [nic for nic in foreign_nics if nic_reported[nic]]
+        if not foreign_nics:
             return None
-        marked = np.zeros(nic_heard.size, dtype=bool)
-        marked[seen] = True
+        marked = np.zeros(nic_reported.size, dtype=bool)
+        marked[foreign_nics] = True
         fabric = self._cluster.fabric
         return np.asarray(marked[fabric.source] | marked[fabric.target])

@@ -24,7 +24,7 @@ class StallState:
 
     since_s: dict[Place, float] = field(default_factory=dict)
     steps: int = -1
-    seen: Progress | None = None  # the last snapshot: while nothing moves, the graph is the same
+    progress: Progress | None = None  # the last snapshot: while nothing moves, the graph is the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +51,19 @@ class StallDetector:
     def start(self) -> StallState:
         return StallState()
 
-    def step(self, state: StallState, seen: Progress) -> tuple[StallState, tuple[Diagnosis, ...]]:
-        same = state.seen is not None and _alike(state.seen, seen)
-        places = list(state.since_s) if same else self._places(seen)
-        steps = int(seen.finished[:, seen.reported].max(axis=1, initial=0).sum())
+    def step(self, state: StallState, progress: Progress) -> tuple[StallState, tuple[Diagnosis, ...]]:
+        same = state.progress is not None and _is_unchanged(state.progress, progress)
+        places = list(state.since_s) if same else self._places(progress)
+        steps = int(progress.finished[:, progress.reported].max(axis=1, initial=0).sum())
         before_s = state.since_s if steps == state.steps else {}  # a rank progressed: no stall
-        since_s = {place: before_s.get(place, _stamp_s(place, seen)) for place in places}
-        until_s = _until_s(seen)
+        since_s = {place: before_s.get(place, _stamp_s(place, progress)) for place in places}
+        until_s = _until_s(progress)
         found = [
-            _diagnosis(place, onset_s=begun_s, now_s=seen.at_s)
+            _diagnosis(place, onset_s=begun_s, now_s=progress.at_s)
             for place, begun_s in since_s.items()
-            if until_s - begun_s >= self._patience_s(place[0], seen.step_s)
+            if until_s - begun_s >= self._patience_s(place[0], progress.step_s)
         ]
-        return StallState(since_s, steps, seen), tuple(found)
+        return StallState(since_s, steps, progress), tuple(found)
 
     def _patience_s(self, fault: FaultClass, step_s: float) -> float:
         """Return the time that a suspicion must last; a missing process needs no second sample."""
@@ -73,30 +73,30 @@ class StallDetector:
             return max(self.cut_s, self.cut_steps * step_s)
         return max(self.patience_s, self.patience_steps * step_s)
 
-    def _places(self, seen: Progress) -> list[Place]:
-        kind = np.repeat(np.arange(3), seen.reported.size)
+    def _places(self, progress: Progress) -> list[Place]:
+        kind = np.repeat(np.arange(3), progress.reported.size)
         waits = wait_for(
             self.rows,
-            entered=seen.entered[kind, self.rows.rank],
-            finished=seen.finished[kind, self.rows.rank],
-            reported=seen.reported[self.rows.rank],
-            alive=seen.alive,
+            entered=progress.entered[kind, self.rows.rank],
+            finished=progress.finished[kind, self.rows.rank],
+            reported=progress.reported[self.rows.rank],
+            alive=progress.alive,
         )
-        dead = [int(rank) for rank in waits.confirmed] + [int(rank) for rank in np.flatnonzero(seen.gone)]
-        late = [int(rank) for rank in waits.missing if not seen.saving[rank] and not seen.gone[rank]]
+        dead = [int(rank) for rank in waits.confirmed] + [int(rank) for rank in np.flatnonzero(progress.gone)]
+        late = [int(rank) for rank in waits.missing if not progress.saving[rank] and not progress.gone[rank]]
         places: list[Place] = [(FaultClass.CRASH, Scope.NODE, node, None, None) for node in self._nodes(dead)]
         if not places:
             places += [(FaultClass.NONCOMM_HANG, Scope.NODE, node, None, None) for node in self._nodes(late)]
-        return places + self._cuts(seen, waits) if not dead else places
+        return places + self._cuts(progress, waits) if not dead else places
 
     def _nodes(self, ranks: list[int]) -> list[int]:
         return sorted({int(self.fabric.node[rank]) for rank in ranks})
 
-    def _cuts(self, seen: Progress, waits: Waits) -> list[Place]:
+    def _cuts(self, progress: Progress, waits: Waits) -> list[Place]:
         """Return nodes that two others cannot reach, and separately cut pairs; only while some group is stuck."""
-        if not (waits.stuck | waits.uncertain).any() or not seen.vain.size:
+        if not (waits.stuck | waits.uncertain).any() or not progress.unacked.size:
             return []
-        first, last = self._ends(seen.vain)
+        first, last = self._ends(progress.unacked)
         pairs = {tuple(sorted(pair)) for pair in zip(first.tolist(), last.tolist(), strict=True)}
         cut_peers = np.bincount(np.array(list(pairs), dtype=np.int64).ravel())
         nodes = {int(node) for node in np.flatnonzero(cut_peers >= 2)}
@@ -107,7 +107,7 @@ class StallDetector:
             if not any(node in pair and cut_peers[_other(pair, node)] > cut_peers[node] for pair in pairs)
         }
         found: list[Place] = [(FaultClass.COMM_HANG, Scope.NODE, node, None, Direction.BOTH) for node in sorted(nodes)]
-        dead = {(int(a), int(b)) for a, b, came in zip(first, last, seen.arrived, strict=True) if not came}
+        dead = {(int(a), int(b)) for a, b, came in zip(first, last, progress.arrived, strict=True) if not came}
         for pair in sorted(pairs):
             if not nodes & set(pair):
                 one_way = [way for way in (pair, pair[::-1]) if way in dead]
@@ -120,24 +120,24 @@ class StallDetector:
         return self.fabric.node[self.fabric.source[edges]], self.fabric.node[self.fabric.target[edges]]
 
 
-def _alike(before: Progress, now: Progress) -> bool:
+def _is_unchanged(before: Progress, now: Progress) -> bool:
     return all(
         np.array_equal(getattr(before, name), getattr(now, name))
-        for name in ("finished", "entered", "reported", "alive", "gone", "saving", "vain", "arrived")
+        for name in ("finished", "entered", "reported", "alive", "gone", "saving", "unacked", "arrived")
     )
 
 
-def _stamp_s(place: Place, seen: Progress) -> float:
+def _stamp_s(place: Place, progress: Progress) -> float:
     """Return the last report of the suspected node's agent; without one, the end of the evidence."""
-    stamp_s = float(seen.stamp_s[place[2]])
-    per_node = seen.reported.size // seen.stamp_s.size
-    return stamp_s if seen.reported[place[2] * per_node] else min(_until_s(seen), seen.at_s)
+    stamp_s = float(progress.stamp_s[place[2]])
+    per_node = progress.reported.size // progress.stamp_s.size
+    return stamp_s if progress.reported[place[2] * per_node] else min(_until_s(progress), progress.at_s)
 
 
-def _until_s(seen: Progress) -> float:
+def _until_s(progress: Progress) -> float:
     """Return the end of the evidence: the median of the newest reports."""
-    received = seen.reported[:: seen.reported.size // seen.stamp_s.size]
-    return float(np.median(seen.stamp_s[received])) if received.any() else -np.inf
+    received = progress.reported[:: progress.reported.size // progress.stamp_s.size]
+    return float(np.median(progress.stamp_s[received])) if received.any() else -np.inf
 
 
 def _other(pair: tuple[int, ...], node: int) -> int:

@@ -20,9 +20,9 @@ _CUT_KNOWN_S = 0.7  # Linux retransmits after at least 0.2 and 0.6 s: two failed
 BEAT_S = 0.25  # the sample period of the recorder: 4 Hz
 _LEAD_S = 3.0  # of normal progress before the event
 _PING_S = 1.0  # four pings without a reply, 4 per second
-_FOLLOWED_S = 6.0  # of silence alone: all ranks progress, and later snapshots are equal
+_SILENCE_SHOWN_S = 6.0  # of silence alone: all ranks progress, and later snapshots are equal
 _SETTLED_S = 40.0  # after this time only the set of reporting agents changes
-_SELDOM_S = 5.0  # snapshot period from then on
+_SPARSE_S = 5.0  # snapshot period from then on
 _UNKNOWN = 0.005  # of machines unknown to the independent source
 _HOLDING = HANGS | {FaultKind.PAUSE, FaultKind.SILENCE}
 
@@ -30,36 +30,36 @@ _HOLDING = HANGS | {FaultKind.PAUSE, FaultKind.SILENCE}
 @dataclass(frozen=True, slots=True)
 class Cut:
     from_s: float
-    vain: Ints  # edges whose bytes are not acknowledged
+    unacked: Ints  # edges whose bytes are not acknowledged
     arrived: NDArray[np.bool_]  # per such edge: the bytes arrive, their acknowledgements do not
 
 
 def cuts(fabric: Fabric, events: tuple[FaultEvent, ...]) -> tuple[Cut, ...]:
-    return tuple(_cut(fabric, one) for one in events if one.what in (FaultKind.HANG_NODE, FaultKind.HANG_LINK))
+    return tuple(_cut(fabric, one) for one in events if one.kind in (FaultKind.HANG_NODE, FaultKind.HANG_LINK))
 
 
 def _cut(fabric: Fabric, one: FaultEvent) -> Cut:
-    if one.what is FaultKind.HANG_NODE:
+    if one.kind is FaultKind.HANG_NODE:
         nics = np.flatnonzero(fabric.node == one.at)
-        vain = np.flatnonzero(np.isin(fabric.source, nics) ^ np.isin(fabric.target, nics))
-        return Cut(one.from_s, vain, np.zeros(vain.size, dtype=bool))
+        unacked = np.flatnonzero(np.isin(fabric.source, nics) ^ np.isin(fabric.target, nics))
+        return Cut(one.from_s, unacked, np.zeros(unacked.size, dtype=bool))
     forth = (fabric.source == one.at) & (fabric.target == one.to)
     back = (fabric.source == one.to) & (fabric.target == one.at)  # its acknowledgements take the dead direction
-    vain = np.flatnonzero(forth | back)
-    return Cut(one.from_s, vain, back[vain])
+    unacked = np.flatnonzero(forth | back)
+    return Cut(one.from_s, unacked, back[unacked])
 
 
-def in_vain(
+def unacked_edges(
     of_now: tuple[Cut, ...], fabric: Fabric, at_s: float, reported: NDArray[np.bool_]
 ) -> tuple[Ints, NDArray[np.bool_]]:
     """Return (edges, whether the receiver's counter shows the bytes), as reporting agents observe them."""
     known = [cut for cut in of_now if at_s >= cut.from_s + _CUT_KNOWN_S]
     if not known:
         return np.empty(0, np.int64), np.empty(0, dtype=bool)
-    vain = np.concatenate([cut.vain for cut in known])
-    came = np.concatenate([cut.arrived for cut in known]) & reported[fabric.node[fabric.target[vain]]]
-    told = reported[fabric.node[fabric.source[vain]]]
-    return vain[told], came[told]
+    unacked = np.concatenate([cut.unacked for cut in known])
+    came = np.concatenate([cut.arrived for cut in known]) & reported[fabric.node[fabric.target[unacked]]]
+    reporting = reported[fabric.node[fabric.source[unacked]]]
+    return unacked[reporting], came[reporting]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Progress:
     gone: NDArray[np.bool_]  # per rank: its agent finds no process
     saving: NDArray[np.bool_]  # per rank: its heartbeat reports a phase outside the training loop
     step_s: float  # the usual step of the job
-    vain: Ints  # [edge of the fabric]: sent, with two failed retransmissions
+    unacked: Ints  # [edge of the fabric]: sent, with two failed retransmissions
     arrived: NDArray[np.bool_]  # per such edge: the receiver's counter shows the bytes
 
 
@@ -90,7 +90,7 @@ class StallPlane:
     def between(
         self, from_s: float, to_s: float, *, reported: NDArray[np.bool_], events: Sequence[FaultEvent]
     ) -> Iterator[Progress]:
-        holding = tuple(one for one in events if one.what in _HOLDING)
+        holding = tuple(one for one in events if one.kind in _HOLDING)
         if not holding:
             self._held_by, self._plan = (), None
             return
@@ -108,19 +108,19 @@ class StallPlane:
     ) -> Progress:
         per_node = self._cluster.shape.per_node
         stamp_s = at_s + self._skew_s - np.mod(at_s + self._skew_s - self._phase_s, BEAT_S)
-        said_s = stamp_s - self._skew_s  # each node's last report, by the true clock
-        entered, finished = plan.seen(np.repeat(said_s, per_node))
+        report_s = stamp_s - self._skew_s  # each node's last report, by the true clock
+        entered, finished = plan.counts_at(np.repeat(report_s, per_node))
         reported, alive = reported.copy(), np.where(self.unknown, -1, 1).astype(np.int8)
         gone, saving = np.zeros(reported.size, dtype=bool), np.zeros(reported.size, dtype=bool)
         for one in holding:
-            if one.what is FaultKind.CRASH and at_s >= one.from_s and takes_machine(one):
+            if one.kind is FaultKind.CRASH and at_s >= one.from_s and takes_machine(one):
                 reported[one.at] = False  # only the independent source observes that the machine has stopped
                 alive[one.at] = 0 if at_s >= one.from_s + _PING_S and not self.unknown[one.at] else alive[one.at]
-            elif one.what is FaultKind.CRASH and at_s >= one.from_s:
-                gone[one.at] |= said_s[one.at] >= one.from_s
-            elif one.what is FaultKind.PAUSE and one.from_s <= at_s < one.to_s:
+            elif one.kind is FaultKind.CRASH and at_s >= one.from_s:
+                gone[one.at] |= report_s[one.at] >= one.from_s
+            elif one.kind is FaultKind.PAUSE and one.from_s <= at_s < one.to_s:
                 saving[writing_nodes(self._cluster)] = True
-        vain, arrived = in_vain(self._cuts, self._cluster.fabric, at_s, reported)
+        unacked, arrived = unacked_edges(self._cuts, self._cluster.fabric, at_s, reported)
         wide = [np.repeat(values, per_node) for values in (reported, gone & reported, saving & reported)]
         return Progress(
             at_s=at_s,
@@ -132,14 +132,14 @@ class StallPlane:
             gone=wide[1],
             saving=wide[2],
             step_s=STEP_S,
-            vain=vain,
+            unacked=unacked,
             arrived=arrived,
         )
 
 
 def _ticks(from_s: float, to_s: float, holding: tuple[FaultEvent, ...]) -> list[float]:
-    last_s = max(one.from_s + _FOLLOWED_S if one.what is FaultKind.SILENCE else one.to_s for one in holding)
+    last_s = max(one.from_s + _SILENCE_SHOWN_S if one.kind is FaultKind.SILENCE else one.to_s for one in holding)
     settled_s = max(one.from_s for one in holding) + _SETTLED_S
     ticks = np.arange(np.ceil(from_s / BEAT_S), np.ceil(min(to_s, last_s) / BEAT_S))
-    seldom = round(_SELDOM_S / BEAT_S)
-    return [float(tick * BEAT_S) for tick in ticks if tick * BEAT_S < settled_s or tick % seldom == 0]
+    sparse = round(_SPARSE_S / BEAT_S)
+    return [float(tick * BEAT_S) for tick in ticks if tick * BEAT_S < settled_s or tick % sparse == 0]

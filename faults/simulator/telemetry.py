@@ -22,7 +22,7 @@ class Telemetry:
         down = rng.random(nodes) < losses.agents
         self._back_s = np.where(down, rng.exponential(losses.outage_s, nodes), -np.inf)
         self.run: NDArray[np.bool_] = ~down  # agents that ran during the whole last window
-        self.told: NDArray[np.bool_] = np.ones(
+        self.with_records: NDArray[np.bool_] = np.ones(
             nodes, dtype=bool
         )  # nodes whose ranks' records of the last window arrive
         self.skew_s: NDArray[np.float64] = rng.uniform(-losses.skew_s, losses.skew_s, nodes)
@@ -36,7 +36,7 @@ class Telemetry:
         failing = rng.integers(0, nodes, rng.poisson(nodes * rate_per_s * (to_s - from_s)))
         self._back_s[failing] = np.maximum(self._back_s[failing], to_s + rng.exponential(losses.outage_s, failing.size))
         self.run = self._back_s <= from_s
-        reported, self.told = self.run.copy(), self.run | losses.direct
+        reported, self.with_records = self.run.copy(), self.run | losses.direct
         lost = rng.integers(0, nodes, rng.poisson(nodes * losses.reports))
-        reported[lost] = self.told[lost] = False
+        reported[lost] = self.with_records[lost] = False
         return reported

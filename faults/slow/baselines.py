@@ -83,7 +83,7 @@ def common(slowdown: Floats, kind: Ints) -> Floats:
     return shared
 
 
-def of_now(slowdown: Floats, change: Floats, sigma: Floats, kind: Ints) -> Floats:
+def current_noise(slowdown: Floats, change: Floats, sigma: Floats, kind: Ints) -> Floats:
     """Return the noise, at least the current noise: a loaded host makes all pairs uneven.
 
     The current noise shows in the scatter within a class, and in the change of each pair between the halves of the
@@ -99,10 +99,10 @@ def of_now(slowdown: Floats, change: Floats, sigma: Floats, kind: Ints) -> Float
     return wider
 
 
-def alike_in_rows(kind: Ints, busy_share: Floats) -> Floats:
+def row_noise_factor(kind: Ints, busy_share: Floats) -> Floats:
     """Return the weight of a pair's noise: short messages of one node are slow together.
 
-    Their common process holds up all of them: m of them have the information of `TELLING`.
+    Their common process holds up all of them: m of them have the information of `INFORMATIVE`.
     """
     factor = np.ones(kind.shape)
     for number in np.unique(kind[kind != NO_CLASS]):
@@ -135,7 +135,7 @@ class History:
         self._known: tuple[int, Floats, Floats] | None = None
 
     def __len__(self) -> int:
-        return min(self._calm.seen, self._most)
+        return min(self._calm.total, self._most)
 
     def add(self, log_mbit: Floats, *, suspects: NDArray[np.bool_], suspected: bool) -> None:
         if suspected:
@@ -161,16 +161,16 @@ class History:
         for number in np.unique(kind[kind != NO_CLASS]):
             inside = kind == number
             prior = LONG_SIGMA if is_long(busy_share[inside]) else SHORT_SIGMA
-            seen = young * _median(spread[inside])
+            scatter = young * _median(spread[inside])
             reported = (independent - 1.0) * min(MAX_PAIRS, float(np.count_nonzero(inside)))
-            mixed = (PRIOR_WINDOWS * prior**2 + reported * seen**2) / (PRIOR_WINDOWS + reported)
+            mixed = (PRIOR_WINDOWS * prior**2 + reported * scatter**2) / (PRIOR_WINDOWS + reported)
             sigma[inside] = max(MIN_SIGMA, float(np.sqrt(mixed)))
         return Usual(middle, sigma)
 
     def _medians(self) -> tuple[Floats, Floats]:
         """Return the medians of the pairs that were ever observed, recomputed when the data has grown by a tenth."""
-        seen = self._calm.seen
-        if self._known is None or seen > self._known[0] + 0.1 * min(seen, self._most):
+        total = self._calm.total
+        if self._known is None or total > self._known[0] + 0.1 * min(total, self._most):
             logs, calm = self._all.rows, self._calm.rows
             observed = np.flatnonzero(np.isfinite(logs).any(axis=0))
             logs, middle = logs[:, observed], _columns(calm[:, observed])
@@ -179,7 +179,7 @@ class History:
             usual[observed] = middle
             spread[observed] = NORMAL * _columns(np.abs(apart - _columns(apart.T)[:, None]))
             shape = (self._nodes, self._nodes)
-            self._known = (seen, usual.reshape(shape), spread.reshape(shape))
+            self._known = (total, usual.reshape(shape), spread.reshape(shape))
         return self._known[1], self._known[2]
 
 

@@ -18,8 +18,8 @@ from faults.slow.settings import SlowSettings
 
 HORIZON_STEPS: Final = 4000  # that make a baseline
 KEPT_STEPS: Final = 96  # steps with stored gaps
-FEWEST_STEPS: Final = 20  # before an own baseline is used
-FEWEST_APART: Final = 12  # steps; one of eight equal ranks is last in eleven of them with a chance of 1e-9
+MIN_STEPS: Final = 20  # before an own baseline is used
+MIN_APART: Final = 12  # steps; one of eight equal ranks is last in eleven of them with a chance of 1e-9
 RECENT: Final = 8
 FLOOR_S: Final = 0.0005  # a clock and a thread switch
 NORMAL: Final = 1.4826  # MAD of a normal distribution to its standard deviation
@@ -60,8 +60,8 @@ class ComputeGaps:
         self._first_s: float | None = None  # end of the first step
         self._from_s: float | None = None  # of the first one that counts
 
-    def observe(self, seen: Observation) -> None:
-        rank, values = seen.rank, seen.values
+    def observe(self, observation: Observation) -> None:
+        rank, values = observation.rank, observation.values
         if rank is None or not 0 <= rank < self._ranks:
             return
         if isinstance(values, Collective) and values.finished_s is not None:
@@ -76,7 +76,7 @@ class ComputeGaps:
         recent = np.array(self._recent)
         share = np.maximum(0.0, np.median(_before_all(recent), axis=0)) / step_s
         worst = np.flatnonzero(share >= self._settings.compute_harm)
-        found = [self._judged(int(rank), float(np.median(recent[:, rank])), float(share[rank])) for rank in worst]
+        found = [self._late(int(rank), float(np.median(recent[:, rank])), float(share[rank])) for rank in worst]
         return [late for late in found if late is not None]
 
     def gaps_s(self, steps: int) -> Floats:
@@ -111,7 +111,7 @@ class ComputeGaps:
 
     def _accumulate(self, extra: Floats, at_s: float) -> None:
         s = self._settings
-        if self._calm.seen >= FEWEST_STEPS:
+        if self._calm.total >= MIN_STEPS:
             usual, sigma = self._usual()
             z = np.clip((extra - usual) / sigma, -s.gap_winsor_sigma, s.gap_winsor_sigma)
             before = self.sums
@@ -122,15 +122,15 @@ class ComputeGaps:
 
     def _usual(self) -> tuple[Floats, Floats]:
         """Return b and sigma, recomputed with every twentieth step more."""
-        seen = self._calm.seen
-        if self._baseline is None or seen > 1.05 * self._baseline[0]:
+        total = self._calm.total
+        if self._baseline is None or total > 1.05 * self._baseline[0]:
             history = self._calm.rows
             usual = np.median(history, axis=0)
             own = NORMAL * np.median(np.abs(history - usual), axis=0)
-            self._baseline = (seen, usual, np.maximum(np.maximum(own, float(np.median(own))), FLOOR_S))
+            self._baseline = (total, usual, np.maximum(np.maximum(own, float(np.median(own))), FLOOR_S))
         return self._baseline[1], self._baseline[2]
 
-    def _judged(self, rank: int, now_s: float, share: float) -> Late | None:
+    def _late(self, rank: int, now_s: float, share: float) -> Late | None:
         if self.sums[rank] > self._settings.gap_limit_sigma:
             usual, _ = self._usual()
             return Late(rank, float(self.since_s[rank]), now_s - float(usual[rank]), share, from_start=False)
@@ -138,7 +138,7 @@ class ComputeGaps:
 
     def _apart(self, rank: int, extra_s: float, share: float) -> Late | None:
         """Return a rank that was last in nearly every step since the first, without a change."""
-        if self._from_s is None or self._all.seen < FEWEST_APART or self._was_last[rank] < LAST * self._all.seen:
+        if self._from_s is None or self._all.total < MIN_APART or self._was_last[rank] < LAST * self._all.total:
             return None
         history = self._all.rows
         spread = NORMAL * float(np.median(np.abs(history - np.median(history, axis=0))))

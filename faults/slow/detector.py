@@ -1,4 +1,4 @@
-"""The live slow detector: networks and ranks that slow the job, and workload effects that look alike."""
+"""The live slow detector: networks and ranks that slow the job, and workload effects that resemble them."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from math import floor
@@ -21,15 +21,15 @@ from faults.slow.queue_location import LEG_NATS, MIN_BYTES, SECOND_LEG, Waiting,
 from faults.slow.settings import SlowSettings
 from faults.slow.sockets import STORED, Sockets
 from faults.slow.steps import Harm, Steps, harm
-from faults.slow.workload import FEWEST_STEPS, CpuWaits, Lost, lost
+from faults.slow.workload import MIN_STEPS, CpuWaits, Lost, lost
 
 STALLED_STEPS: Final = 5.0  # of usual length without a step: a hang, which is not evaluated here
 MIN_STALL_S: Final = 1.5
-FEWEST_USUAL: Final = 10  # steps
+MIN_USUAL: Final = 10  # steps
 EARLY: Final = 0.9  # of a period, within which an early call counts as on time
 RIPE: Final = 2.0  # windows, after which a message counts as usual: long enough for a suspicion to arise
 EXPLAINED: Final = 0.75  # share of the log of longer steps that a link beside a node without counters must explain
-HOSTS_PART: Final = 0.5  # of a rank's extra time, spent waiting for a core: then the host's load is the cause
+CPU_WAIT_SHARE: Final = 0.5  # of a rank's extra time, spent waiting for a core: then the host's load is the cause
 SILENT_S: Final = 3.0  # an agent reports a process each second
 TOGETHER_S: Final = 60.0  # within which the edges of a slow switch become suspects, one after the other
 FEW: Final = 3  # steps, in the shorter window that measures harm
@@ -88,10 +88,10 @@ class SlowDetector:
         if due < 0 or self._stalled(now_s):
             return self._diagnoses
         self._due_s += (due + 1) * s.every_s  # the grid does not move, however late this evaluation is
-        late = self._own_doing(self._gaps.late(self._step_s(now_s)), now_s)
+        late = self._without_cpu_waits(self._gaps.late(self._step_s(now_s)), now_s)
         evaluated = self._evaluate(now_s) if self._sockets.nodes else None
-        self._slow.look(now_s, {} if evaluated is None else self._harmful(evaluated, list(late.values()), now_s))
-        self._late.look(now_s, dict(late.items()))
+        self._slow.update(now_s, {} if evaluated is None else self._harmful(evaluated, list(late.values()), now_s))
+        self._late.update(now_s, dict(late.items()))
         self._explanations(evaluated, now_s)
         self._mark_onset(now_s)
         self._diagnoses = tuple(self._diagnosis(now_s))
@@ -101,16 +101,18 @@ class SlowDetector:
         suspected, ripe_s = self._suspected(), RIPE * self._settings.window_s
         self._delays.ripen(now_s, suspected=suspected)
         self._waiting.take(now_s, suspected=suspected, ripe_s=ripe_s)
-        probed = self._probe_evidence.look(now_s, suspected=suspected)
-        return self._wires.look(now_s, self._delays, probed, suspected=suspected, false_per_window=self._price(now_s))
+        probed = self._probe_evidence.evaluate(now_s, suspected=suspected)
+        return self._wires.evaluate(
+            now_s, self._delays, probed, suspected=suspected, false_per_window=self._price(now_s)
+        )
 
-    def _own_doing(self, late: Sequence[Late], now_s: float) -> dict[int, Late]:
+    def _without_cpu_waits(self, late: Sequence[Late], now_s: float) -> dict[int, Late]:
         """Leave out ranks that wait for a core, or whose wait is about to be reported."""
         step_s, found = self._step_s(now_s), dict[int, Late]()
         for each in late:
             waited = self._cores.waited(each.rank, each.since_s, now_s)
             lost_s = 0.0 if waited is None else each.extra_s * (waited.until_s - waited.from_s) / step_s
-            if waited is None or waited.until_s < now_s - SILENT_S or waited.seconds < HOSTS_PART * lost_s:
+            if waited is None or waited.until_s < now_s - SILENT_S or waited.seconds < CPU_WAIT_SHARE * lost_s:
                 found[each.rank] = each
         return found
 
@@ -133,10 +135,10 @@ class SlowDetector:
             self._onset_s = now_s - self._settings.window_s
 
     def _explanations(self, evaluated: Evaluated | None, now_s: float) -> None:
-        self._foreign.look(now_s, {} if evaluated is None else {pair: pair for pair in evaluated.foreign})
-        self._unread.look(now_s, {} if evaluated is None else {node: node for node in evaluated.unread})
-        gaps_s = self._gaps.gaps_s(4 * FEWEST_STEPS)
-        self._lost.look(now_s, {each.cause: each for each in lost(gaps_s, self._step_s(now_s))})
+        self._foreign.update(now_s, {} if evaluated is None else {pair: pair for pair in evaluated.foreign})
+        self._unread.update(now_s, {} if evaluated is None else {node: node for node in evaluated.unread})
+        gaps_s = self._gaps.gaps_s(4 * MIN_STEPS)
+        self._lost.update(now_s, {each.cause: each for each in lost(gaps_s, self._step_s(now_s))})
 
     def _harm(self, since_s: float, now_s: float) -> Harm | None:
         """Return step time against its baseline; None without a baseline.
@@ -149,7 +151,7 @@ class SlowDetector:
             return None
         until_s = now_s - 2 * s.window_s if self._onset_s is None else self._onset_s
         usual = self._steps.between(first_s + s.warm_up_s, until_s)
-        if usual.size < FEWEST_USUAL:
+        if usual.size < MIN_USUAL:
             return None
         starts = {min(since_s, now_s - s.window_s / 2), now_s - s.window_s / 2}
         return min((harm(self._steps.recent(start, now_s, FEW), usual) for start in starts), key=lambda h: h.chance)
@@ -165,7 +167,7 @@ class SlowDetector:
     def _harmful(
         self, evaluated: Evaluated, late: Sequence[Late], now_s: float
     ) -> dict[Hashable, diagnoses.NetworkFault]:
-        self._findings.look(now_s, {slow.key: slow for slow in evaluated.slow})
+        self._findings.update(now_s, {slow.key: slow for slow in evaluated.slow})
         if not evaluated.slow or evaluated.foreign:  # the cost of foreign bytes is not the network's
             return {}
         s = self._settings
@@ -179,11 +181,13 @@ class SlowDetector:
         )  # fmt: skip
         passed: dict[Hashable, diagnoses.NetworkFault] = {}
         for slow in sorted(evaluated.slow, key=lambda each: -each.saved):
-            ratio = self._costs(slow, measured)
+            ratio = self._step_ratio(slow, measured)
             if ratio is None or (measured is not None and _may_wait_for_others(slow, measured, evaluated.unobserved)):
                 continue
-            seen, own = self._observed_pairs(slow, waits), slow.own and measured is not None
-            wire = diagnoses.NetworkFault(slow, _likely(slow, waits), seen, ratio, own, evaluated.unobserved)
+            one_way_evidence, own = self._one_way_evidence(slow, waits), slow.own and measured is not None
+            wire = diagnoses.NetworkFault(
+                slow, _likely(slow, waits), one_way_evidence, ratio, own, evaluated.unobserved
+            )
             passed.setdefault(self._site(slow), wire)
         return passed
 
@@ -194,7 +198,7 @@ class SlowDetector:
                 return key
         return slow.key
 
-    def _observed_pairs(self, slow: Slow, waits: Waits) -> tuple[str, ...]:
+    def _one_way_evidence(self, slow: Slow, waits: Waits) -> tuple[str, ...]:
         node = slow.entity.node
         return (
             (diagnoses.WAITING,) * (max(waits.sides(node)) >= MIN_BYTES)
@@ -202,7 +206,7 @@ class SlowDetector:
             + (diagnoses.PROBES,) * slow.probed
         )
 
-    def _costs(self, slow: Slow, measured: Harm | None) -> float | None:
+    def _step_ratio(self, slow: Slow, measured: Harm | None) -> float | None:
         """Return by how much the fault lengthens steps, if that is enough and its slowdown can explain it."""
         s = self._settings
         implied = 1.0 / (1.0 - slow.saved)
@@ -217,7 +221,7 @@ class SlowDetector:
 
     def _diagnosis(self, now_s: float) -> Iterator[Diagnosis]:
         wires = self._slow.confirmed()
-        self._named = {each.key: self._called(each, now_s) for each in wires}
+        self._named = {each.key: self._name(each, now_s) for each in wires}
         for each in wires:  # a switch may be the cause of several at once; with known leaves, the joint fit decides
             alone = self._job.fabric is not None or self._slow.alone(each.key, within_s=TOGETHER_S)
             yield diagnoses.of_wire(each, self._named[each.key], self._settings.window_s, alone=alone)
@@ -228,7 +232,7 @@ class SlowDetector:
         yield from (diagnoses.of_unread(each) for each in self._unread.confirmed())
         yield from (diagnoses.of_workload(each) for each in self._lost.confirmed())
 
-    def _called(self, wire: Confirmed[diagnoses.NetworkFault], now_s: float) -> diagnoses.Named:
+    def _name(self, wire: Confirmed[diagnoses.NetworkFault], now_s: float) -> diagnoses.Named:
         before = self._named.get(wire.key)
         if before is None:
             return diagnoses.Named(*diagnoses.named(wire.found)[:2], at_s=wire.confirmed_s)
@@ -245,7 +249,7 @@ def _may_wait_for_others(slow: Slow, measured: Harm, unobserved: frozenset[int])
 def _likely(slow: Slow, waits: Waits) -> dict[diagnoses.Hypothesis, float]:
     """Return the log likelihood of all hypotheses about one fault: of the fit and of the queue location."""
     found: dict[diagnoses.Hypothesis, float] = {}
-    for entity, nats in slow.standing.items():
+    for entity, nats in slow.log_likelihoods.items():
         extra = waits.nats(entity.node, entity.way)
         share, peer = waits.legs(entity.node)
         if entity.peer is None and peer is not None:

@@ -42,7 +42,7 @@ class NetworkFault:
 
     slow: Slow
     likely: Mapping[Hypothesis, float]
-    seen: tuple[str, ...]  # kinds of one-way evidence
+    one_way_evidence: tuple[str, ...]  # kinds of one-way evidence
     ratio: float  # of the step time
     measured: bool  # against the step's own baseline; otherwise implied by peers
     unobserved: frozenset[int] = frozenset()  # nodes without counters of their own
@@ -103,13 +103,13 @@ def of_wire(confirmed: Confirmed[NetworkFault], place: Named, window_s: float, *
     ratio = float(np.median([wire.ratio for wire in found]))
     against = "before" if last.slow.own else "its peers"
     cost = f"{factor:.1f} times slower than {against}; steps take {ratio:.2f} times as long"
-    seen = {kind for wire in found for kind in wire.seen}
-    evidence = [PAIRS, *[STEP] * last.measured, *sorted(seen)]
+    one_way_evidence = {kind for wire in found for kind in wire.one_way_evidence}
+    evidence = [PAIRS, *[STEP] * last.measured, *sorted(one_way_evidence)]
     nodes_own = alone and place.peer is None and len(evidence) > 1
     way = Direction.FORWARD if peer is not None else Direction.BOTH if silent else direction(found, node)
     if peer is None:
-        what = {Direction.TX: "what it sends", Direction.RX: "what it receives"}.get(way, "both ways")
-        reason = f"the pairs of node {node} are slow, {what}: {cost}"
+        traffic = {Direction.TX: "what it sends", Direction.RX: "what it receives"}.get(way, "both ways")
+        reason = f"the pairs of node {node} are slow, {traffic}: {cost}"
     else:
         reason = f"of all pairs only {node} -> {peer} is slow: {cost}"
     return Diagnosis(
@@ -120,7 +120,7 @@ def of_wire(confirmed: Confirmed[NetworkFault], place: Named, window_s: float, *
         direction=way,
         onset_s=max(0.0, confirmed.first_s - window_s / 2),
         detected_s=place.at_s,
-        isolate=nodes_own and _no_link(found, node) and _both_ways_or_one_way_evidence(found, seen),
+        isolate=nodes_own and _no_link(found, node) and _both_ways_or_one_way_evidence(found, one_way_evidence),
         confidence=_confidence(len(evidence)),
         reason=reason,
         evidence=tuple(evidence),
@@ -188,16 +188,16 @@ def _no_link(polls: Sequence[NetworkFault], node: int) -> bool:
         for hypothesis, nats in wire.likely.items():
             of_kind = sums[hypothesis[0] == node and hypothesis[1] is None]
             of_kind[hypothesis] = of_kind.get(hypothesis, 0.0) + nats / len(found)
-    link = max((nats for what, nats in sums[False].items() if what[1] is not None), default=0.0)
+    link = max((nats for hypothesis, nats in sums[False].items() if hypothesis[1] is not None), default=0.0)
     return max(sums[True].values(), default=0.0) >= link + ISOLATE_NATS
 
 
-def _both_ways_or_one_way_evidence(found: Sequence[NetworkFault], seen: set[str]) -> bool:
+def _both_ways_or_one_way_evidence(found: Sequence[NetworkFault], one_way_evidence: set[str]) -> bool:
     """Return whether isolation has enough evidence.  Over TCP a slow NIC slows row and column; one of them alone needs
     one-way evidence.
     """
     both = np.median([wire.slow.entity.leak for wire in found]) > 0
-    return bool(both or seen)
+    return bool(both or one_way_evidence)
 
 
 def _confidence(kinds: int) -> float:

@@ -16,10 +16,10 @@ import numpy as np
 
 from faults.diagnosis import Direction
 from faults.slow.probe_likelihood import MAX_NATS, Probed, View
-from faults.slow.sparse_fit import Entity, apart
+from faults.slow.sparse_fit import Entity, count_disjoint_pairs
 
 MAX_AT_START: Final = 2  # nodes; if more are slow from the start, the job is the cause
-WELL_NATS: Final = -3.5  # a likelihood ratio of 1 to 33: two trains as usual
+CONTRADICTED_NATS: Final = -3.5  # a likelihood ratio of 1 to 33: two trains as usual
 MAX_SOCKET_NATS: Final = 2.0  # nats
 MAX_NATS_OVER_LINK: Final = 8.0  # the most that sockets add for a NIC over its link, where trains prefer that link
 NIC_WAYS: Final = (Direction.TX, Direction.RX, Direction.BOTH)
@@ -31,7 +31,9 @@ class Slow:
     entity: Entity
     saved: float  # share of the window's time
     own: bool  # against its own history; otherwise against its peers
-    standing: Mapping[Entity, float] = field(default_factory=dict)  # log likelihoods of it and of its alternatives
+    log_likelihoods: Mapping[Entity, float] = field(
+        default_factory=dict
+    )  # log likelihoods of it and of its alternatives
     probed: bool = False  # found by probes
 
     @property
@@ -41,16 +43,20 @@ class Slow:
 
 
 def joined(
-    found: Sequence[Slow], views: Sequence[View], *, false_per_window: float, made: Callable[[Entity, bool], Slow]
+    found: Sequence[Slow],
+    views: Sequence[View],
+    *,
+    false_per_window: float,
+    make_finding: Callable[[Entity, bool], Slow],
 ) -> list[Slow]:
-    """Return all findings; `made` gives the sockets' finding for an entity (by its own past or not)."""
+    """Return all findings; `make_finding` gives the sockets' finding for an entity (by its own past or not)."""
     if not found and not any(view.suspicious for view in views):
         return []
     probed = [view.probed() for view in views]
-    reported = [made(entity, one.own) for one in probed for entity in _findings(one, false_per_window)]
+    reported = [make_finding(entity, one.own) for one in probed for entity in _findings(one, false_per_window)]
     likely = [{_place(entity): (entity, nats) for entity, nats in one.likely().items()} for one in probed]
-    kept = [slow for slow in found if not _is_well(slow, likely)]
-    return [replace(slow, standing=_standing(slow, probed, likely)) for slow in (*reported, *kept)]
+    kept = [slow for slow in found if not _is_contradicted(slow, likely)]
+    return [replace(slow, log_likelihoods=_log_likelihoods(slow, probed, likely)) for slow in (*reported, *kept)]
 
 
 def _findings(probed: Probed, false_per_window: float) -> tuple[Entity, ...]:
@@ -59,42 +65,42 @@ def _findings(probed: Probed, false_per_window: float) -> tuple[Entity, ...]:
     if probed.own or not entities:
         return entities
     slow = np.any([entity.where(probed.nodes) for entity in entities], axis=0)
-    return entities if apart(slow) <= MAX_AT_START else ()
+    return entities if count_disjoint_pairs(slow) <= MAX_AT_START else ()
 
 
-def _is_well(slow: Slow, likely: Sequence[Mapping[Place, tuple[Entity, float]]]) -> bool:
+def _is_contradicted(slow: Slow, likely: Sequence[Mapping[Place, tuple[Entity, float]]]) -> bool:
     if slow.own and slow.entity.peer is not None:
         return False
     reported = [one[_place(slow.entity)][1] for one in likely if _place(slow.entity) in one]
-    return bool(reported) and min(reported) < WELL_NATS
+    return bool(reported) and min(reported) < CONTRADICTED_NATS
 
 
-def _standing(
+def _log_likelihoods(
     slow: Slow, probed: Sequence[Probed], likely: Sequence[Mapping[Place, tuple[Entity, float]]]
 ) -> dict[Entity, float]:
     """Return the log likelihoods of sockets and probes, of all hypotheses that share an end with the entity."""
     of_kind = next((each for one, each in zip(probed, likely, strict=True) if one.own is slow.own), {})
-    seen = {place for place, (_, nats) in of_kind.items() if place[1] is None and nats > MAX_NATS}
-    least = max(slow.standing.values(), default=0.0) - MAX_SOCKET_NATS
+    supported = {place for place, (_, nats) in of_kind.items() if place[1] is None and nats > MAX_NATS}
+    least = max(slow.log_likelihoods.values(), default=0.0) - MAX_SOCKET_NATS
     most = _nats_over_links(slow, of_kind)
-    sums = dict(slow.standing)
-    for entity, nats in slow.standing.items():
+    sums = dict(slow.log_likelihoods)
+    for entity, nats in slow.log_likelihoods.items():
         if entity.peer is None and entity.node in most:
             sums[entity] = min(nats, most[entity.node])
-        elif _place(entity) in seen:
+        elif _place(entity) in supported:
             sums[entity] = max(nats, least)
     known = {_place(entity): entity for entity in sums}
     for place, (entity, nats) in of_kind.items():
         if place in known:
             sums[known[place]] += nats
         elif slow.entity.ends & entity.ends:
-            sums[entity] = nats + (max(0.0, least) if place in seen else 0.0)
+            sums[entity] = nats + (max(0.0, least) if place in supported else 0.0)
     return sums
 
 
 def _nats_over_links(slow: Slow, of_kind: Mapping[Place, tuple[Entity, float]]) -> dict[int, float]:
     """Return, per node at an end of a link that trains prefer to its NIC, the most that sockets add for that NIC."""
-    of_sockets = {_place(entity): nats for entity, nats in slow.standing.items()}
+    of_sockets = {_place(entity): nats for entity, nats in slow.log_likelihoods.items()}
     most: dict[int, float] = {}
     for place, (entity, nats) in of_kind.items():
         for end in entity.ends if entity.peer is not None and nats > MAX_NATS else ():

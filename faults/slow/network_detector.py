@@ -1,6 +1,6 @@
 """Slow edges of a live job: windows of socket counters against baselines, the fit, and the tests that it has to pass.
 
-The slowest edge sets the speed of a collective; the others wait for it and look slow too.  An entity that saves less
+The slowest edge sets the speed of a collective; the others wait for it and are slow too.  An entity that saves less
 than `pacing_share` of the worst is dropped, and so is one at an end of a worse one: a link into a node that cannot
 forward is held up first.  docs/explanation/faults/slow.md, "Slowest edge and harm"
 """
@@ -13,31 +13,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faults.fabric import Floats, Ints
-from faults.slow.baselines import History, Usual, alike_in_rows, classes, common, of_now, on_the_wire, peers
+from faults.slow.baselines import History, Usual, classes, common, current_noise, on_the_wire, peers, row_noise_factor
 from faults.slow.merge import MAX_AT_START, Slow, joined
 from faults.slow.one_way_delays import Delays
 from faults.slow.probe_likelihood import View
 from faults.slow.settings import SlowSettings
 from faults.slow.sockets import ACKED, TICK_US, Sockets, Span
-from faults.slow.sparse_fit import Entity, Observed, apart, explain, standing
+from faults.slow.sparse_fit import Entity, Observed, count_disjoint_pairs, explain, log_likelihoods
 
 LONGER: Final = 0.72  # of the noise: of twice the window (measured: 0.71 of long flows, 0.73 of short messages)
 STARVED: Final = 0.3  # of the busy time: then the receiver's process or the sender's buffer is the limit
 
 
 def foreign_pairs(span: Span, usual_rate: Floats, fastest_mbit: float, share: float) -> NDArray[np.bool_]:
-    """Return pairs with foreign traffic: bytes that share a node's NIC and look like a slow NIC.
+    """Return pairs with foreign traffic: bytes that share a node's NIC and resemble a slow NIC.
 
     Such a pair has more connections than the job opened (the median over pairs), and its bytes exceed, or exceeded
     until they closed, its usual rate (bytes per second; NaN: none) by at least `share` of the fastest pair's bandwidth.
     Either end shows a connection, so the peer's rows show that of a node without an agent.
     """
     connections = np.fmax(span.connections, span.connections.T)
-    seen = np.isfinite(connections)
-    if not seen.any() or not np.isfinite(fastest_mbit):
+    observed_pairs = np.isfinite(connections)
+    if not observed_pairs.any() or not np.isfinite(fastest_mbit):
         return np.zeros(span.bytes.shape, dtype=np.bool_)
     rate = span.rate()
-    extra = seen & (connections > float(np.median(connections[seen])))
+    extra = observed_pairs & (connections > float(np.median(connections[observed_pairs])))
     more_mbit = 8e-6 * (rate - np.nan_to_num(usual_rate))
     closed = ~np.isfinite(rate)  # its count fell with the connection, so the amount is unknown
     flagged: NDArray[np.bool_] = extra & (closed | (more_mbit >= share * fastest_mbit))
@@ -86,7 +86,7 @@ class NetworkDetector:
     def has_history(self) -> bool:
         return len(self._history) >= self._settings.enough_windows
 
-    def look(
+    def evaluate(
         self,
         now_s: float,
         delays: Delays,
@@ -185,11 +185,13 @@ class NetworkDetector:
         for slow in self._fitted(observed, window, kind, self._settings.false_per_window, own=False):
             found.setdefault(slow.key, slow)
 
-        def made(entity: Entity, own: bool) -> Slow:  # noqa: FBT001 - of an entity and how it was found
-            beside = {} if by_own is None else standing(by_own, entity, [])
+        def make_finding(entity: Entity, own: bool) -> Slow:  # noqa: FBT001 - of an entity and how it was found
+            beside = {} if by_own is None else log_likelihoods(by_own, entity, [])
             return Slow(entity, _saved(entity, kind, window.busy), own, beside, probed=True)
 
-        return tuple(self._pacing(joined(list(found.values()), probed, false_per_window=false_rate, made=made)))
+        return tuple(
+            self._pacing(joined(list(found.values()), probed, false_per_window=false_rate, make_finding=make_finding))
+        )
 
     def _fitted(
         self, observed: Observed, window: _Window, kind: Ints, false_per_window: float, *, own: bool
@@ -197,11 +199,16 @@ class NetworkDetector:
         entities = explain(observed, false_per_window=false_per_window, false_beside=self._settings.false_per_window)
         entities = tuple(e for e in entities if e.slowdown >= np.log(self._settings.min_slowdown))
         if not own:
-            entities = tuple(e for e in entities if apart(observed.sockets > e.slowdown / 2) <= MAX_AT_START)
+            entities = tuple(
+                e for e in entities if count_disjoint_pairs(observed.sockets > e.slowdown / 2) <= MAX_AT_START
+            )
         found = [Slow(e, _saved(e, kind, window.busy), own) for e in entities]
         kept = self._pacing(found)
         return [
-            replace(slow, standing=standing(observed, slow.entity, [e for e in entities if e is not slow.entity]))
+            replace(
+                slow,
+                log_likelihoods=log_likelihoods(observed, slow.entity, [e for e in entities if e is not slow.entity]),
+            )
             for slow in kept
         ]
 
@@ -224,7 +231,7 @@ def _observed(window: _Window, usual: Usual, kind: Ints, passes: tuple[Floats, F
     delay, doubt = passes
     alike = np.where(np.isfinite(delay), 0, -1)
     delay = delay - common(delay, alike)
-    sigma = of_now(slowdown, window.change, usual.sigma, kind) * alike_in_rows(kind, window.busy)
+    sigma = current_noise(slowdown, window.change, usual.sigma, kind) * row_noise_factor(kind, window.busy)
     return Observed(slowdown, sigma, delay, doubt, kind)
 
 

@@ -20,16 +20,16 @@ from faults.observations import Observation, PointToPoint
 
 WAITED_S: Final = 2e-4  # below the transit time of a message worth timing, above the wake-up of a waiting thread
 QUICK: Final = 0.25  # the share of messages without other traffic on their path
-FEWEST_WAITED: Final = 8  # messages of a pair
+MIN_WAITED: Final = 8  # messages of a pair
 NORMAL: Final = 1.4826
 MEDIAN_LOSS: Final = 1.2533  # sqrt(pi / 2): the standard error of a median against a mean's
 BASELINE: Final = 128  # messages: 20 s of steps at 6 Hz, in which a clock drift of 50 ppm moves 1 ms
-FEWEST_USUAL: Final = 10
-FEWEST: Final = 3
+MIN_USUAL: Final = 10
+MIN_DELAYS: Final = 3
 # Between healthy windows of 2.5 s the medians of one pair differ by this, whatever the scatter inside.
 MIN_SIGMA: Final = 0.08
 MIN_DELAY_S: Final = 1e-4
-MAX_RECENT: Final = 1024  # messages that are not old enough, while the job stands
+MAX_RECENT: Final = 1024  # messages that are not old enough, while the job is stopped
 KEPT_STEPS: Final = 8  # to wait for the other side of a pass
 LONGEST_S: Final = 10.0  # after a call; a longer time belongs to a step of this number before a restart
 NO_TIME_S: Final = -1e-3  # below the time of any message by aligned clocks: one of them was set since
@@ -108,13 +108,13 @@ class _Pair:
 
     def now(self, from_s: float, to_s: float, *, apart_s: float) -> tuple[float, float, int] | None:
         inside = [message for at_s, message in self.recent if from_s < at_s <= to_s]
-        if len(inside) < FEWEST:
+        if len(inside) < MIN_DELAYS:
             return None
         return *_middle(_delays(inside, apart_s)), len(inside)
 
     def baseline(self, *, apart_s: float) -> tuple[float, float] | None:
         """Return median and scatter of the past, recomputed with every tenth message."""
-        if len(self.usual) < FEWEST_USUAL:
+        if len(self.usual) < MIN_USUAL:
             return None
         count, apart_then_s, *_ = self.known
         if count == 0 or apart_s != apart_then_s or self.taken >= min(1.1 * count, count + BASELINE // 10):
@@ -124,7 +124,7 @@ class _Pair:
     def way_s(self) -> float | None:
         """Return the time of a message that the receiver waited for, by both clocks."""
         waited = [sent_s for sent_s, called_s in self.usual if called_s > WAITED_S]
-        return float(np.quantile(waited, QUICK)) if len(waited) >= FEWEST_WAITED else None
+        return float(np.quantile(waited, QUICK)) if len(waited) >= MIN_WAITED else None
 
 
 class Delays:
@@ -139,11 +139,11 @@ class Delays:
         self._taken = 0  # usual messages at the last estimate of the clocks
         self._apart_s = np.full((nodes, nodes), np.nan)
 
-    def observe(self, seen: Observation) -> None:
+    def observe(self, observation: Observation) -> None:
         """Add a pass; a delay needs both sides."""
-        values = seen.values
-        if isinstance(values, PointToPoint) and seen.rank is not None and values.step is not None:
-            self._pass(seen.rank, seen.node, values, values.step)
+        values = observation.values
+        if isinstance(values, PointToPoint) and observation.rank is not None and values.step is not None:
+            self._pass(observation.rank, observation.node, values, values.step)
 
     def ripen(self, now_s: float, *, suspected: bool) -> None:
         """Move old messages into the baseline; during a suspicion discard them."""
@@ -187,7 +187,7 @@ class Delays:
     @property
     def has_history(self) -> bool:
         """Return whether most pairs have a past of their own."""
-        known = [len(pair.usual) >= FEWEST_USUAL for pair in self._passes.values()]
+        known = [len(pair.usual) >= MIN_USUAL for pair in self._passes.values()]
         return bool(known) and sum(known) * 2 > len(known)
 
     def _pass(self, rank: int, node: int, values: PointToPoint, step: int) -> None:

@@ -34,7 +34,7 @@ class Persistence(Generic[Found]):
         self._hits, self._of, self._gone_s = hits, of, gone_s
         self._tracks: dict[Hashable, _Track[Found]] = {}
 
-    def look(self, now_s: float, found: Mapping[Hashable, Found]) -> None:
+    def update(self, now_s: float, found: Mapping[Hashable, Found]) -> None:
         for key in found:
             if key not in self._tracks:
                 self._tracks[key] = _Track(now_s, deque(maxlen=self._of))

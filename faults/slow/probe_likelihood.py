@@ -165,10 +165,10 @@ class ProbeEvidence:
         self._nodes, self._health = nodes, Health()
         self._probes = Probes(nodes, keep_s=keep_s, ripe_s=ripe_s)
 
-    def observe(self, seen: Observation) -> None:
-        self._probes.observe(seen)
+    def observe(self, observation: Observation) -> None:
+        self._probes.observe(observation)
 
-    def look(self, now_s: float, *, suspected: bool) -> tuple[View, ...]:
+    def evaluate(self, now_s: float, *, suspected: bool) -> tuple[View, ...]:
         """Evaluate against the past and against the others; empty without probes."""
         self._health.take(self._probes.ripen(now_s, suspected=suspected))
         ratios = self._probes.ratios(now_s - SINCE_S[-1])

@@ -20,9 +20,9 @@ from faults.fabric import Floats, Ints
 from faults.observations import Observation, Probe
 
 BASELINE: Final = 128  # probes of a pair
-FEWEST_USUAL: Final = 8
-FEWEST_PEERS: Final = 4  # pairs
-FEWEST_RECENT: Final = 3  # probes of a pair, before it counts as a peer
+MIN_USUAL: Final = 8
+MIN_PEERS: Final = 4  # pairs
+MIN_RECENT: Final = 3  # probes of a pair, before it counts as a peer
 QUARTER: Final = 0.25  # share of the past that has to agree
 MAX_RECENT: Final = 12
 MIN_S: Final = 1e-5
@@ -52,7 +52,7 @@ class _Past:
     def is_due(self) -> bool:
         """Return whether the data has grown by a tenth."""
         more = self.taken - self.renewed
-        return self.taken >= FEWEST_USUAL and more >= min(BASELINE // 10, max(1, self.renewed // 10))
+        return self.taken >= MIN_USUAL and more >= min(BASELINE // 10, max(1, self.renewed // 10))
 
 
 class Probes:
@@ -65,8 +65,8 @@ class Probes:
         self._recent = np.empty((0, 2, MAX_RECENT))  # known at, value
         self._usual_s = np.empty(0)
 
-    def observe(self, seen: Observation) -> None:
-        values, source, target = seen.values, seen.peer, seen.node
+    def observe(self, observation: Observation) -> None:
+        values, source, target = observation.values, observation.peer, observation.node
         if not isinstance(values, Probe) or source is None or source == target:
             return
         if not (0 <= source < self._nodes and 0 <= target < self._nodes):
@@ -75,11 +75,11 @@ class Probes:
         value_s = values.received_s - values.sent_s if tail_s is None else tail_s
         line = self._line_of((source, target), tails=tail_s is not None)
         recent = self._recent[line]
-        if recent[0, -1] > seen.at_s:  # NaN is not later
+        if recent[0, -1] > observation.at_s:  # NaN is not later
             return
         recent[:, :-1] = recent[:, 1:]
-        recent[:, -1] = seen.at_s, value_s
-        self._past[line].fresh.append((seen.at_s, value_s))
+        recent[:, -1] = observation.at_s, value_s
+        self._past[line].fresh.append((observation.at_s, value_s))
 
     def ripen(self, now_s: float, *, suspected: bool) -> Floats:
         """Move old probes into the baseline, or discard them during a suspicion; return r of the moved probes."""
@@ -135,8 +135,8 @@ class Probes:
 
     def _among_s(self, values_s: Floats) -> float:
         """Return the time of a pair: the lower median over pairs, of each the middle of its two closest probes."""
-        ordered = np.sort(values_s[np.isfinite(values_s).sum(axis=1) >= FEWEST_RECENT], axis=1)
-        if len(ordered) < FEWEST_PEERS:
+        ordered = np.sort(values_s[np.isfinite(values_s).sum(axis=1) >= MIN_RECENT], axis=1)
+        if len(ordered) < MIN_PEERS:
             return float("nan")
         apart = np.nan_to_num(np.diff(ordered, axis=1), nan=np.inf)
         at, lines = apart.argmin(axis=1), np.arange(len(ordered))

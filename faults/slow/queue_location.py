@@ -21,7 +21,7 @@ from faults.slow.sockets import ACKED, RECEIVED, UNACKED, Row, Sockets
 
 MIN_BYTES: Final = 3000.0  # two packets: queued on any path
 MIN_POLLS: Final = 12  # of the past, before it is used
-FEWEST_BUSY: Final = 6  # of them with bytes in flight
+MIN_BUSY: Final = 6  # of them with bytes in flight
 KEPT_POLLS: Final = 60  # 15 s at 4 Hz
 SECOND_LEG: Final = 0.2  # of the first peer's waiting bytes: above, a second peer shows that the NIC is slow
 # Of one window, in nats.  Between healthy windows the log ratio scatters by about 0.6; a pure Tx or Rx shows 1.5.
@@ -117,12 +117,12 @@ class Waiting:
             return otherwise_s
         busy = np.array([moment.out > MIN_BYTES for moment in self._past]) & (rate > 0)
         safe = np.where(rate > 0, rate, 1.0)
-        seen = np.array([moment.behind / safe - moment.apart_s for moment in self._past])
-        busy &= np.isfinite(seen)
+        shifts = np.array([moment.behind / safe - moment.apart_s for moment in self._past])
+        busy &= np.isfinite(shifts)
         count = busy.sum(axis=0)
-        middle = np.sort(np.where(busy, seen, np.inf), axis=0)
-        offsets = np.take_along_axis(middle, (count // 2)[None].clip(max=len(seen) - 1), axis=0)[0]
-        enough = count >= FEWEST_BUSY
+        middle = np.sort(np.where(busy, shifts, np.inf), axis=0)
+        offsets = np.take_along_axis(middle, (count // 2)[None].clip(max=len(shifts) - 1), axis=0)[0]
+        enough = count >= MIN_BUSY
         shared = (offsets - otherwise_s)[enough & np.isfinite(otherwise_s)]
         if not shared.size:
             return otherwise_s

@@ -22,15 +22,15 @@ class Sample:
         self._most, self._length, self._horizon = rows, length, horizon
         self._rows: NDArray[np.float32] = np.empty((0, length), dtype=np.float32)
         self._count, self._stride = 0, 1
-        self.seen = 0  # of which the kept ones are a part
+        self.total = 0  # of which the kept ones are a part
 
     def take(self, vector: Floats) -> None:
-        if self.seen % self._stride == 0:
+        if self.total % self._stride == 0:
             if self._count == self._most:
                 self._thin_out()
-            if self.seen % self._stride == 0:
+            if self.total % self._stride == 0:
                 self._put(vector)
-        self.seen += 1
+        self.total += 1
 
     @property
     def rows(self) -> Floats:

@@ -57,9 +57,9 @@ class Sockets:
         self.rows: tuple[deque[Row], ...] = tuple(deque() for _ in range(nodes))
         self._keep_s = keep_s
 
-    def observe(self, seen: Observation) -> None:
+    def observe(self, observation: Observation) -> None:
         """Add a poll or a socket; drop one older than the newest of its node."""
-        at_s, node, peer = seen.at_s, seen.node, seen.peer
+        at_s, node, peer = observation.at_s, observation.node, observation.peer
         if not 0 <= node < self.nodes:
             return
         rows = self.rows[node]
@@ -69,8 +69,8 @@ class Sockets:
             rows.append(Row(at_s, np.full((self.nodes, FIELDS), np.nan)))
             while rows[0].at_s < at_s - self._keep_s:
                 rows.popleft()
-        if isinstance(seen.values, Socket) and peer is not None and 0 <= peer < self.nodes:
-            rows[-1].peers[peer] = _fields(seen.values)
+        if isinstance(observation.values, Socket) and peer is not None and 0 <= peer < self.nodes:
+            rows[-1].peers[peer] = _fields(observation.values)
 
     def span(self, from_s: float, to_s: float, *, counted: bool = False) -> Span | None:
         """Return the span from the first poll at or after `from_s` to the last by `to_s`; None if no node has two.

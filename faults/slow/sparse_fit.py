@@ -4,8 +4,8 @@ Each pair is observed by its sockets and, for one-way messages, by its delay; bo
 what it sends with amplitude a, and, because TCP's acknowledgements share the queue, the sockets of the opposite
 direction with 0 <= c <= a, which is free.  A residual below -2 sigma is cut: a pair that became faster is no evidence.
 A slow NIC slows more than one pair.  Entities are added one at a time, all amplitudes fitted again, and dropped if the
-others explain as much.  `standing` compares all hypotheses about the ends of one entity; their sums over evaluations
-decide the diagnosis.  Objective: docs/explanation/faults/slow.md, "NIC, direction or link"
+others explain as much.  `log_likelihoods` compares all hypotheses about the ends of one entity; their sums over
+evaluations decide the diagnosis.  Objective: docs/explanation/faults/slow.md, "NIC, direction or link"
 """
 
 from collections.abc import Mapping, Sequence
@@ -154,7 +154,7 @@ def _both(left: Observed) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]
     return (left.sockets, left.sigma), (left.delays, left.doubt)
 
 
-def standing(observed: Observed, entity: Entity, others: Sequence[Entity]) -> Mapping[Entity, float]:
+def log_likelihoods(observed: Observed, entity: Entity, others: Sequence[Entity]) -> Mapping[Entity, float]:
     """Return the log likelihood of all hypotheses that share an end with an entity, beside the other entities."""
     left = _cut(observed).less(others)
     gains = _gains(left, 0.5 * float(np.log(left.pairs())))
@@ -167,7 +167,7 @@ def standing(observed: Observed, entity: Entity, others: Sequence[Entity]) -> Ma
     return found
 
 
-def apart(slow: NDArray[np.bool_]) -> int:
+def count_disjoint_pairs(slow: NDArray[np.bool_]) -> int:
     """Return the least number of nodes that can account for the pairs: the number of pairs that share no end."""
     used: set[int] = set()
     count = 0
@@ -243,9 +243,9 @@ def _links(left: Observed, turned: Observed, second: float) -> Gains:
 def _pooled(left: Observed, most: Floats) -> tuple[Floats, Floats]:
     parts = [(np.isfinite(x) & np.isfinite(sigma), x, sigma) for x, sigma in _both(left)]
     weights = [np.where(known, 1.0 / sigma**2, 0.0) for known, _, sigma in parts]
-    seen = [np.where(known, x, 0.0) for known, x, _ in parts]
+    known_values = [np.where(known, x, 0.0) for known, x, _ in parts]
     total = np.maximum(weights[0] + weights[1], 1e-12)
-    amplitude = np.clip((weights[0] * seen[0] + weights[1] * seen[1]) / total, 0.0, most)
+    amplitude = np.clip((weights[0] * known_values[0] + weights[1] * known_values[1]) / total, 0.0, most)
     gain = np.zeros_like(amplitude)
     for known, x, sigma in parts:
         gain += np.where(known, _loss(x / sigma) - _loss((x - amplitude) / sigma), 0.0)

@@ -27,8 +27,8 @@ class Steps:
         self._records = False
         self.first_s: float | None = None
 
-    def observe(self, seen: Observation) -> None:
-        rank, values = seen.rank, seen.values
+    def observe(self, observation: Observation) -> None:
+        rank, values = observation.rank, observation.values
         if rank is None or not 0 <= rank < self._ranks:
             return
         if isinstance(values, Collective):
@@ -36,7 +36,7 @@ class Steps:
             self._records = True
             self._begin(step, rank, values.arrived_s)
         elif isinstance(values, Heartbeat) and not self._records:
-            self._beat(rank, seen.at_s, values.step)
+            self._beat(rank, observation.at_s, values.step)
 
     def last_s(self) -> float | None:
         return float(self._table[0, self._count - 1]) if self._count else None

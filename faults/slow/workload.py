@@ -17,11 +17,11 @@ import numpy as np
 from faults.fabric import Floats
 from faults.observations import Observation, Process
 
-FEWEST_STEPS: Final = 24
+MIN_STEPS: Final = 24
 MIN_WAITING: Final = 0.08  # of the step; healthy lab ranks lose 3 % to the last of eight
 ONE_RANK: Final = 0.5
 FEW: Final = 0.15  # of the steps
-MAX_OF_IT: Final = 0.7
+CONCENTRATED_SHARE: Final = 0.7
 TOGETHER: Final = 4.0  # times the usual gap
 SAME: Final = 0.25  # scatter between ranks of a pause that all take
 KEPT: Final = 64  # polls of a rank
@@ -44,7 +44,7 @@ class Lost:
 
 def lost(gap_s: Floats, step_s: float) -> tuple[Lost, ...]:
     """Return the cause that the compute gaps (step x rank) of the last steps show, at a usual step of `step_s`."""
-    if len(gap_s) < FEWEST_STEPS or gap_s.shape[1] < 3 or step_s <= 0:
+    if len(gap_s) < MIN_STEPS or gap_s.shape[1] < 3 or step_s <= 0:
         return ()
     found = [_together(gap_s, step_s), _single(gap_s, step_s)]
     return tuple(each for each in found if each is not None)
@@ -69,7 +69,7 @@ def _single(gap_s: Floats, step_s: float) -> Lost | None:
     if by_rank.max() > ONE_RANK:
         return None
     few = max(1, int(FEW * len(waits)))
-    concentrated = float(np.sort(waits)[-few:].sum() / waits.sum()) >= MAX_OF_IT
+    concentrated = float(np.sort(waits)[-few:].sum() / waits.sum()) >= CONCENTRATED_SHARE
     return Lost(Cause.PAUSES if concentrated else Cause.IMBALANCE, share)
 
 
@@ -94,16 +94,16 @@ class CpuWaits:
     def __init__(self, ranks: int) -> None:
         self._observed: list[deque[tuple[float, float]]] = [deque(maxlen=KEPT) for _ in range(ranks)]
 
-    def observe(self, seen: Observation) -> None:
-        rank, values = seen.rank, seen.values
+    def observe(self, observation: Observation) -> None:
+        rank, values = observation.rank, observation.values
         if not isinstance(values, Process) or values.waited_s is None:
             return
         if rank is None or not 0 <= rank < len(self._observed):
             return
         of_rank = self._observed[rank]
-        if of_rank and (values.waited_s < of_rank[-1][1] or seen.at_s < of_rank[-1][0]):
+        if of_rank and (values.waited_s < of_rank[-1][1] or observation.at_s < of_rank[-1][0]):
             of_rank.clear()  # another process
-        of_rank.append((seen.at_s, values.waited_s))
+        of_rank.append((observation.at_s, values.waited_s))
 
     def waited(self, rank: int, since_s: float, now_s: float) -> Waited | None:
         """Return the wait of a rank, since then or over the last `SPAN_S`; None without data of it or its peers."""
@@ -119,5 +119,5 @@ class CpuWaits:
 def _between(polls: deque[tuple[float, float]], from_s: float) -> Waited | None:
     if not polls:
         return None
-    at_s, waited_s = next((look for look in reversed(polls) if look[0] <= from_s), polls[0])
+    at_s, waited_s = next((poll for poll in reversed(polls) if poll[0] <= from_s), polls[0])
     return Waited(polls[-1][1] - waited_s, at_s, polls[-1][0])

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faults.fabric import Floats
-from faults.stragglers.kalman import WINSOR, Gain, Validity
+from faults.stragglers.kalman import WINSOR, FilterState, Gain
 from faults.stragglers.settings import StragglerSettings, nats_of_large
 
 STALE: Final = 0.25  # of a size: once the filter without slowdown has learnt the rest, windows have no more evidence
@@ -46,7 +46,7 @@ def start(sizes: int, nodes: int) -> CusumBank:
 def step(
     bank: CusumBank,
     observation: Observed,
-    after: Validity,
+    after: FilterState,
     gain: Gain,
     *,
     sizes: Floats,
@@ -85,8 +85,8 @@ def windows_of(settings: StragglerSettings, window_s: float) -> int:
     return max(ceil(settings.hiccup_s / window_s), MIN)
 
 
-def alike(
-    lately: Sequence[Floats],
+def outlasts_hiccup(
+    recent_lateness: Sequence[Floats],
     run: Floats,
     settings: StragglerSettings,
     *,
@@ -97,7 +97,7 @@ def alike(
 ) -> NDArray[np.bool_]:
     """Return, per node, whether a run of large windows together lasts longer than a hiccup.
 
-    `lately`: lateness by window, the newest first; `run`: large windows in a row.  A slowdown may begin at any time of
+    `recent_lateness`: by window, the newest first; `run`: large windows in a row.  A slowdown may begin at any time of
     the first window; the later windows are equally late, against n pauses, each anywhere within `pause`:
 
         lasts = window (sum of (e^x_k - 1) / max of them - 2 noise / max x_k)        by the share of each window
@@ -105,9 +105,9 @@ def alike(
     """
     found, count = np.zeros(run.size, dtype=bool), windows_of(settings, window_s)
     nodes = np.flatnonzero(run >= count)
-    if len(lately) < count or not nodes.size:
+    if len(recent_lateness) < count or not nodes.size:
         return found
-    late = np.array([window[nodes] for window in lately[:count]])
+    late = np.array([window[nodes] for window in recent_lateness[:count]])
     most = late.max(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
         windows = np.expm1(late).sum(axis=0) / np.expm1(most) - SURE * noise / most

@@ -18,8 +18,8 @@ from faults.fabric import Floats, Ints
 from faults.stragglers import cusum as of_bank
 from faults.stragglers import kalman as of_filter
 from faults.stragglers import noise_scales, peers
-from faults.stragglers.cusum import CusumBank, Observed, alike, windows_of
-from faults.stragglers.kalman import Validity
+from faults.stragglers.cusum import CusumBank, Observed, outlasts_hiccup, windows_of
+from faults.stragglers.kalman import FilterState
 from faults.stragglers.noise_scales import Scales
 from faults.stragglers.peers import Roles
 from faults.stragglers.settings import StragglerSettings
@@ -36,14 +36,16 @@ EVIDENCE: Final = ("compute-gap",)
 @dataclass(frozen=True, slots=True)
 class StragglerState:
     scales: Scales
-    filter_state: Validity
+    filter_state: FilterState
     bank: CusumBank
     shift: Floats  # known lateness of named nodes
-    lately: tuple[Floats, ...]  # lateness in the windows of the last minute, the newest first; NaN if not observed
+    recent_lateness: tuple[
+        Floats, ...
+    ]  # lateness in the windows of the last minute, the newest first; NaN if not observed
     run: Floats  # large windows in a row
     run_total: Floats  # lateness in them
     span: Floats  # windows since its start, unobserved ones included
-    crossed: NDArray[np.bool_]  # whether the job stood within it
+    interrupted: NDArray[np.bool_]  # whether the job stopped within it
     large_share: float  # of all windows
     resumed_share: float  # of windows after a stop of the job
     observed: NDArray[np.bool_]  # in the last window
@@ -54,12 +56,12 @@ class StragglerState:
 
     def recent(self, nodes: Ints, windows: int) -> Floats:
         """Return the mean lateness of these nodes in the newest windows in which each was observed; 0 without any."""
-        reported = np.array([window[nodes] for window in self.lately[: max(windows, 1)]])
+        reported = np.array([window[nodes] for window in self.recent_lateness[: max(windows, 1)]])
         finite = np.isfinite(reported)
         return np.asarray(np.where(finite, reported, 0.0).sum(axis=0) / np.maximum(finite.sum(axis=0), 1))
 
 
-class _Found(NamedTuple):
+class _Suspect(NamedTuple):
     node: int
     size: int | None  # None: by a run of large windows
     since_s: float
@@ -136,11 +138,11 @@ class Stragglers:
             scales=noise_scales.by_block(known, late - surprise + cut, observed, window_s, settings),
             filter_state=after,
             bank=bank,
-            lately=(np.where(observed, residual, np.nan), *state.lately)[:kept],
+            recent_lateness=(np.where(observed, residual, np.nan), *state.recent_lateness)[:kept],
             run=np.where(observed, np.where(large, state.run + 1.0, 0.0), state.run),
             run_total=np.where(observed, np.where(large, state.run_total + surprise, 0.0), state.run_total),
             span=np.where(goes_on, state.span + round(seconds / window_s), np.where(large, 1.0, 0.0)),
-            crossed=goes_on & (state.crossed | resumed),
+            interrupted=goes_on & (state.interrupted | resumed),
             large_share=_share(state.large_share, large, observed),
             resumed_share=state.resumed_share + RESUMED_RATE * (float(resumed) - state.resumed_share),
             observed=observed,
@@ -153,15 +155,15 @@ class Stragglers:
     ) -> tuple[StragglerState, tuple[Diagnosis, ...]]:
         named, unsupported = dict(state.named), dict(state.unsupported)
         for node in list(named):
-            lately = float(state.recent(np.array([node]), len(state.lately))[0])
-            still = not state.observed[node] or lately > RECOVERED * state.shift[node]
+            recent_lateness = float(state.recent(np.array([node]), len(state.recent_lateness))[0])
+            still = not state.observed[node] or recent_lateness > RECOVERED * state.shift[node]
             unsupported[node] = 0 if still else unsupported[node] + 1
             if unsupported[node] >= self.settings.forget_windows:
                 state = _recovered(state, node, doubtful=not named[node].isolate)
                 del named[node], unsupported[node]
         for found in self._found(state, now_s, window_s):
             if not self._own(state, found):
-                state = self._doubted(state, found.node, window_s)
+                state = self._limit_evidence(state, found.node, window_s)
             else:
                 state = _adopted(state, found)
                 diagnosis = self._diagnosis(found, float(state.shift[found.node]), now_s)
@@ -172,17 +174,22 @@ class Stragglers:
         after = replace(state, named=MappingProxyType(named), unsupported=MappingProxyType(unsupported))
         return after, tuple(named[node] for node in sorted(named))
 
-    def _found(self, state: StragglerState, now_s: float, window_s: float) -> list[_Found]:
+    def _found(self, state: StragglerState, now_s: float, window_s: float) -> list[_Suspect]:
         bank, settings = state.bank, self.settings
         *sums, last = settings.bars(self.nodes, window_s)
         bars, least = np.array(sums), settings.least(window_s)
         run = settings.run(state.large_share, self.nodes, window_s)
         across = settings.run(state.large_share, self.nodes, window_s, resumed_share=state.resumed_share)
-        same = alike(
-            state.lately, state.run, settings, noise=state.scales.noise, large_share=state.large_share, bar=last,
+        same = outlasts_hiccup(
+            state.recent_lateness,
+            state.run,
+            settings,
+            noise=state.scales.noise,
+            large_share=state.large_share,
+            bar=last,
             window_s=window_s,
-        )  # fmt: skip
-        runs = np.where(same, windows_of(settings, window_s), np.where(state.crossed, across, run))
+        )
+        runs = np.where(same, windows_of(settings, window_s), np.where(state.interrupted, across, run))
         enough = (bank.evidence >= bars[:, None]) & (bank.count >= least)
         long = state.observed & (same | ((state.run >= runs) & (state.span >= least)))
         found = []
@@ -191,14 +198,14 @@ class Stragglers:
             if enough[size, node]:
                 late = float(bank.total[size, node] / bank.count[size, node])
                 odds, since_s = float(bank.evidence[size, node] / bars[size]), float(bank.since_s[size, node])
-                found.append(_Found(node, size, since_s, math.ceil((now_s - since_s) / window_s), late, odds))
+                found.append(_Suspect(node, size, since_s, math.ceil((now_s - since_s) / window_s), late, odds))
             else:
                 count, since_s = float(state.run[node]), now_s - float(state.span[node]) * window_s
                 late = float(state.run_total[node] / count)
-                found.append(_Found(node, None, since_s, round(count), late, count / float(runs[node])))
+                found.append(_Suspect(node, None, since_s, round(count), late, count / float(runs[node])))
         return found
 
-    def _own(self, state: StragglerState, found: _Found) -> bool:
+    def _own(self, state: StragglerState, found: _Suspect) -> bool:
         """Return whether the node itself is late, and not all nodes with the same data, in the same windows.
 
         Unobserved nodes do not count, and too few observed ones give no result.
@@ -206,23 +213,23 @@ class Stragglers:
         node = found.node
         same: Ints = np.flatnonzero(self.roles.replica == self.roles.replica[node])
         others = same[(same != node) & (state.observed[same])]
-        late = float(_lately(state, np.array([node]), found.size, found.windows)[0])
+        late = float(_mean_lateness(state, np.array([node]), found.size, found.windows)[0])
         if min(late, found.late) <= self.settings.alike * self._sizes[0]:  # it is no longer late
             return False
         if same.size <= 2:
             return True
         enough = max(min(same.size, peers.REPLICA_FEW) - 1, 2)
-        theirs = _lately(state, others, found.size, found.windows)
-        return others.size >= enough and float(np.median(theirs)) < self.settings.alike * late
+        others_late = _mean_lateness(state, others, found.size, found.windows)
+        return others.size >= enough and float(np.median(others_late)) < self.settings.alike * late
 
-    def _doubted(self, state: StragglerState, node: int, window_s: float) -> StragglerState:
+    def _limit_evidence(self, state: StragglerState, node: int, window_s: float) -> StragglerState:
         """Limit evidence that came from the data to half of each bar: it must not count against the node afterwards."""
         evidence, run = state.bank.evidence.copy(), state.run.copy()
         half = np.array(self.settings.bars(self.nodes, window_s)[:-1]) / 2.0
         evidence[:, node], run[node] = np.minimum(evidence[:, node], half), 0.0
         return replace(state, bank=replace(state.bank, evidence=evidence), run=run)
 
-    def _diagnosis(self, found: _Found, late: float, now_s: float) -> Diagnosis:
+    def _diagnosis(self, found: _Suspect, late: float, now_s: float) -> Diagnosis:
         return Diagnosis(
             fault=FaultClass.NONCOMM_SLOW,
             scope=Scope.NODE,
@@ -236,7 +243,7 @@ class Stragglers:
         )
 
 
-def _lately(state: StragglerState, nodes: Ints, size: int | None, windows: int) -> Floats:
+def _mean_lateness(state: StragglerState, nodes: Ints, size: int | None, windows: int) -> Floats:
     """Return the mean lateness beside the prediction of the filter with the slowdown: the other takes it for sway."""
     late = state.recent(nodes, windows)
     if size is None:
@@ -245,7 +252,7 @@ def _lately(state: StragglerState, nodes: Ints, size: int | None, windows: int) 
     return np.asarray(late + learnt[nodes])
 
 
-def _adopted(state: StragglerState, found: _Found) -> StragglerState:
+def _adopted(state: StragglerState, found: _Suspect) -> StragglerState:
     """Make the slowdown the known lateness, and that filter's baseline the node's baseline."""
     node, bank = found.node, state.bank
     usual, sway, shift = state.filter_state.usual.copy(), state.filter_state.sway.copy(), state.shift.copy()

@@ -21,7 +21,7 @@ HANG = Story(behind=2, end_s=8.0)
 
 
 def lines_of(story: Story = HANG, settings: MonitorSettings = ONLY) -> list[str]:
-    recorded_calls = calls(story.observations(), judge_s=settings.judge_s)
+    recorded_calls = calls(story.observations(), period_s=settings.judge_s)
     return list(write_bundle(story.job, settings, recorded_calls, version="1.2.3"))
 
 
@@ -167,7 +167,7 @@ def test_a_checksum_line_with_other_keys_is_refused() -> None:
 
 
 def test_a_bundle_holds_live_diagnoses_and_shows_whether_its_calls_reproduce_them() -> None:
-    recorded = list(calls(HANG.observations(), judge_s=ONLY.judge_s))
+    recorded = list(calls(HANG.observations(), period_s=ONLY.judge_s))
     live_diagnoses = replay(HANG.job, HANG.observations(), ONLY)
     assert live_diagnoses
     whole = read_bundle(write_bundle(HANG.job, ONLY, recorded, version="0", live=live_diagnoses))

@@ -4,7 +4,7 @@ from typing import get_type_hints
 
 from faults.observation_jsonl import KINDS
 from faults.observations import (
-    MOMENTS,
+    TIME_FIELDS,
     Collective,
     FlightProgress,
     Observation,
@@ -34,5 +34,5 @@ def test_every_timestamp_field_is_listed() -> None:
     durations = {"cpu_s", "took_s", "tail_s", "waited_s"}
     for kind in KINDS.values():
         timed = {name for name in get_type_hints(kind) if name.endswith("_s") and "_per_" not in name} - durations
-        assert timed == set(MOMENTS.get(kind, ()))
-    assert set(MOMENTS) == {Collective, PointToPoint, Probe, ProbeReturned, FlightProgress}
+        assert timed == set(TIME_FIELDS.get(kind, ()))
+    assert set(TIME_FIELDS) == {Collective, PointToPoint, Probe, ProbeReturned, FlightProgress}

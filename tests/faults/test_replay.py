@@ -28,7 +28,7 @@ def poll(at_s: float) -> Observation:
 
 
 def test_evaluations_follow_observations() -> None:
-    recorded_calls = list(calls([poll(0.1), poll(0.2), poll(0.3), poll(100.1)], judge_s=0.25))
+    recorded_calls = list(calls([poll(0.1), poll(0.2), poll(0.3), poll(100.1)], period_s=0.25))
     assert recorded_calls == [poll(0.1), poll(0.2), 0.25, poll(0.3), 0.5, poll(100.1), 100.25]
 
 

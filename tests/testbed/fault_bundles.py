@@ -18,7 +18,7 @@ NODES = {str(index): f"gpu-{index}" for index in range(HANG.nodes)}
 @cache
 def bundle_text() -> str:
     """Return the bundle of a job in which node 2 never enters the collective."""
-    what = calls(HANG.observations(), judge_s=SETTINGS.judge_s)
+    what = calls(HANG.observations(), period_s=SETTINGS.judge_s)
     return "".join(write_bundle(HANG.job, SETTINGS, what, version="0.0.1"))
 
 

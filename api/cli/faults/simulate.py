@@ -14,7 +14,7 @@ from api.cli.common.stored_results import StoredResults
 from api.cli.common.tables import Column, Table, number, print_table
 from api.schemas.faults import MAX_SEED, FaultQuestion, FaultSimulationRecord, FaultSimulationSummary
 from faults.simulator import Score, simulate
-from faults.simulator.answer import KindScore
+from faults.simulator.result import KindScore
 from faults.simulator.scenario import ScenarioName
 
 COLUMNS = (

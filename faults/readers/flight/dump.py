@@ -131,7 +131,7 @@ def _statuses(found: Record, *, tally: ParseErrors) -> dict[int, Status]:
     for key, value in list(mapping(found, "pg_status").items())[:MAX_GROUPS]:
         with tally.skipping(SOURCE):
             status = Status(
-                *(_count(value, f"last_{what}_collective") for what in ("enqueued", "started", "completed"))
+                *(_count(value, f"last_{stage}_collective") for stage in ("enqueued", "started", "completed"))
             )
             statuses[_decimal(key)] = status
     return statuses

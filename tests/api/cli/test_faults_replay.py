@@ -144,7 +144,7 @@ def test_an_unproven_bundle_lists_the_missing_diagnoses(tmp_path: Path) -> None:
     settings = MonitorSettings()
     live = replay(HANG.job, HANG.observations(), settings)
     tape = CallLog(most=8)
-    for call in calls(HANG.observations(), judge_s=settings.judge_s):
+    for call in calls(HANG.observations(), period_s=settings.judge_s):
         tape.add(call)
     bundle, again = tmp_path / "hang.bundle", tmp_path / "again"
     lines = write_bundle(HANG.job, settings, tape, version=version("fleetwright"), dropped=tape.dropped, live=live)

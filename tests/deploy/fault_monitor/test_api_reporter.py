@@ -29,7 +29,7 @@ from tests.testbed.service import TOKENS, RunningService
 pytestmark = pytest.mark.anyio
 JOB = JobConfig.model_validate({"name": "llm", "nodes": 4, "settings": {"slow": None}})
 NAMES = NodeNames(nodes=("gpu-[0-3]",)).of(JOB)
-CALLS = tuple(calls(HANG.observations(), judge_s=JOB.settings.judge_s))
+CALLS = tuple(calls(HANG.observations(), period_s=JOB.settings.judge_s))
 (DIAGNOSIS,) = run(FaultMonitor(JOB.job(), JOB.settings), CALLS)
 DIES = Story(nodes=4, gone=((5.1, 2),), end_s=7.0)
 

@@ -142,7 +142,7 @@ def test_a_value_of_an_exporter_is_reported_once_per_change(tally: ParseErrors) 
     assert [len(values) for values in reported] == [1, 0, 1]
     (xid,) = reported[2]
     assert isinstance(xid, DeviceCounter)
-    assert (xid.what, xid.code) == ("xid", 79)
+    assert (xid.name, xid.code) == ("xid", 79)
 
 
 @pytest.mark.parametrize("status", [404, 500])

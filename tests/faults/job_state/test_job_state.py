@@ -27,17 +27,17 @@ class TestPairs:
         pair = PairTraffic(1.0, SENT)
         for at_s in (1.25, 1.5):
             pair.observe(at_s, SENT)
-        assert (pair.stuck_s(), pair.looks_stuck) == (0.5, 3)
+        assert (pair.stuck_s(), pair.stuck_samples) == (0.5, 3)
 
     def test_an_acknowledgement_restarts_the_stall(self) -> None:
         pair = PairTraffic(1.0, SENT)
         pair.observe(1.25, SENT._replace(acked_bytes=100))
-        assert (pair.stuck_s(), pair.looks_stuck) == (0.0, 1)
+        assert (pair.stuck_s(), pair.stuck_samples) == (0.0, 1)
 
     def test_a_stall_ends_without_outstanding_bytes(self) -> None:
         pair = PairTraffic(1.0, SENT)
         pair.observe(1.25, IDLE)
-        assert (pair.stuck_since_s, pair.looks_stuck) == (None, 0)
+        assert (pair.stuck_since_s, pair.stuck_samples) == (None, 0)
 
     def test_bytes_that_were_read_do_not_count_as_unread(self) -> None:
         pair = PairTraffic(1.0, IDLE._replace(read_queue_bytes=100))

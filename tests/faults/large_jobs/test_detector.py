@@ -13,7 +13,7 @@ import pytest
 from faults.detector import Job, JobFabric
 from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from faults.fabric import Floats
-from faults.large_jobs import JobwideSettings, LargeJobDetector
+from faults.large_jobs import LargeJobDetector, LargeJobSettings
 from faults.monitor import FaultMonitor
 from faults.observations import Observation, ProbeReturned
 from faults.probe_dedup import MAX_OPEN
@@ -197,7 +197,7 @@ def test_an_evaluation_of_256_nodes_takes_under_an_eighth_of_a_second() -> None:
 
 
 def test_invalid_observations_do_not_grow_memory() -> None:
-    settings = JobwideSettings(max_pairs=40)
+    settings = LargeJobSettings(max_pairs=40)
     detector = LargeJobDetector(Job(16, tuple(range(16))), settings)
     rng = np.random.default_rng(5)
     for _ in range(5_000):
@@ -211,7 +211,7 @@ def test_invalid_observations_do_not_grow_memory() -> None:
 
 
 def test_trains_reported_by_one_end_alone_do_not_grow_memory() -> None:
-    settings = JobwideSettings(max_pairs=40)
+    settings = LargeJobSettings(max_pairs=40)
     detector = LargeJobDetector(Job(16, tuple(range(16))), settings)
     rng = np.random.default_rng(5)
     for _ in range(5_000):

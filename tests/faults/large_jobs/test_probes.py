@@ -8,14 +8,14 @@ import pytest
 from faults.detector import Job
 from faults.diagnosis import Diagnosis, Direction, Scope
 from faults.large_jobs import LargeJobDetector
-from faults.large_jobs.settings import JobwideSettings
+from faults.large_jobs.settings import LargeJobSettings
 from faults.large_jobs.traffic_graph import Sum, Trains, settled, window
 from faults.observations import Observation, Probe
 from faults.simulator.fault_schedule import FaultEvent, FaultKind
 from tests.faults.ends import End, reported_by
 from tests.faults.large_jobs.streams import WINDOW_S, Stream, cluster, job_of
 
-SETTINGS = JobwideSettings()
+SETTINGS = LargeJobSettings()
 NODES = 8
 JOB = Job(nodes=NODES, rank_node=tuple(range(NODES)))
 

@@ -3,11 +3,11 @@
 import numpy as np
 
 from faults.detector import Job
-from faults.large_jobs import JobwideSettings
+from faults.large_jobs import LargeJobSettings
 from faults.large_jobs.traffic_graph import OUTSIDE, Edges, Pair, Sum, settled, unknown, window
 
 NODES = 10
-SETTINGS = JobwideSettings()
+SETTINGS = LargeJobSettings()
 
 
 def total(bytes_: int, *, busy_us: int = 1_000_000, connections: int = 2) -> Sum:

@@ -120,8 +120,8 @@ def test_more_faults_lower_the_price_of_the_next_fault(count: int, seconds: floa
 def test_congestion_costs_more_over_several_paths_and_most_within_a_leaf() -> None:
     all_of = entities(FABRIC, LocaliserSettings())
     pairs = all_of.pairs.back.size
-    strange = probing.Strange(0.0, 0.0, 0.0, 0.0)
-    nats = [strange.nats(probing.ways(FABRIC, all_of.pair, pairs, ports=ports).first_away) for ports in (1, 2, 4)]
+    counts = probing.CongestionCounts(0.0, 0.0, 0.0, 0.0)
+    nats = [counts.nats(probing.ways(FABRIC, all_of.pair, pairs, ports=ports).first_away) for ports in (1, 2, 4)]
     assert [away for _, away in nats] == sorted(away for _, away in nats)
     assert all(near > away for near, away in nats)
     unknown = replace(FABRIC, up=np.full(len(FABRIC), NOWHERE), down=np.full(len(FABRIC), NOWHERE))
@@ -130,10 +130,10 @@ def test_congestion_costs_more_over_several_paths_and_most_within_a_leaf() -> No
 
 def test_the_prior_of_port_hashing_holds_until_one_congestion_run_refutes_it() -> None:
     most = probing.AWAY_MAX
-    calm, after_one_run = (probing.Strange(0.0, 0.0, count, 4e7).nats(most)[1] for count in (0.0, 1.0))
+    calm, after_one_run = (probing.CongestionCounts(0.0, 0.0, count, 4e7).nats(most)[1] for count in (0.0, 1.0))
     assert calm == pytest.approx(np.log((4e7 + most) / probing.SHORT))
     assert after_one_run < np.log(1e8)
-    guesses = [probing.Strange(0.0, 0.0, 200.0, 4e7).nats(first)[1] for first in (probing.AWAY_FIRST, most)]
+    guesses = [probing.CongestionCounts(0.0, 0.0, 200.0, 4e7).nats(first)[1] for first in (probing.AWAY_FIRST, most)]
     assert guesses[0] == pytest.approx(guesses[1], abs=0.01)  # the counts dominate the prior
 
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from faults.fabric import Traffic, Window
 from faults.simulator.cluster import Shape, build
 from faults.simulator.compute import ComputePlane
-from faults.simulator.congestion import Congestion, Crowding
-from faults.simulator.detectors import ours
+from faults.simulator.congestion import Congestion, CongestionRates
+from faults.simulator.detectors import product_detectors
 from faults.simulator.fault_schedule import FaultEvent, FaultKind, FaultSchedule
 from faults.simulator.noise import KINDS, LAB, Noise
 from faults.simulator.run import job
@@ -126,8 +126,8 @@ def test_every_kind_of_noise_runs_and_is_the_same_for_the_same_seed(name: str) -
 
 
 def test_congestion_has_the_given_rate_and_duration() -> None:
-    crowding = Crowding(per_uplink_h=2.0, mean_s=30.0)
-    congestion = Congestion(500, crowding, np.random.default_rng(1))
+    congestion_rates = CongestionRates(per_uplink_h=2.0, mean_s=30.0)
+    congestion = Congestion(500, congestion_rates, np.random.default_rng(1))
     busy = [(congestion.advance(at * 5.0, at * 5.0 + 5.0)[:-1] > 0).mean() for at in range(1440)]
     # In a window of 5 s: those with a mean duration of 30 s, and those that begin in it.
     assert np.mean(busy) == pytest.approx(2.0 * 35.0 / 3600.0, rel=0.1)
@@ -148,11 +148,11 @@ def test_ranks_report_compute_times_without_their_agent_unless_the_report_is_los
     for at in range(100):
         reported = direct.reported(at * 5.0, at * 5.0 + 5.0)
         assert np.array_equal(reported, by_agents.reported(at * 5.0, at * 5.0 + 5.0))
-        assert np.array_equal(by_agents.told, reported)
-        assert (direct.told | ~reported).all()
+        assert np.array_equal(by_agents.with_records, reported)
+        assert (direct.with_records | ~reported).all()
         assert (direct.run | ~reported).all()
         assert 0 < (direct.run & ~reported).sum() < 60  # it is alive, and one report is lost
-        assert 0 < (~direct.told).sum() < 60 < (~reported).sum()  # a lost report is not sent again
+        assert 0 < (~direct.with_records).sum() < 60 < (~reported).sum()  # a lost report is not sent again
 
 
 def test_a_straggler_slows_one_node_and_uneven_data_slows_a_whole_replica() -> None:
@@ -195,7 +195,7 @@ def test_probers_are_lost_independently_of_agents(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(SlowPlane, "window", recording_window)
     scenario = replace(SCENARIOS["healthy"], losses=Losses(agents=0.2, reports=0.0), background_h=0.0)
-    job(scenario, ranks=1024, until_s=100.0, seed=(1, 2), panel=ours, clock_s=lambda: 0.0)
+    job(scenario, ranks=1024, until_s=100.0, seed=(1, 2), detector_factory=product_detectors, clock_s=lambda: 0.0)
     reported, runs = recorded[-1]
     for lost in (~reported, ~runs, ~reported & ~runs, reported & ~runs, runs & ~reported):
         assert lost.any()

@@ -185,7 +185,9 @@ def test_a_run_of_probes_is_the_same_for_the_same_seed() -> None:
 def test_every_scenario_but_two_has_probes() -> None:
     assert all(one.probe_ports > 0 for one in SCENARIOS.values())
     assert {name for name, one in SCENARIOS.items() if not one.probes} == {"no-probes", "weeks-no-probes"}
-    assert replace(SCENARIOS["weeks"], what="", probes=False) == replace(SCENARIOS["weeks-no-probes"], what="")
+    assert replace(SCENARIOS["weeks"], description="", probes=False) == replace(
+        SCENARIOS["weeks-no-probes"], description=""
+    )
 
 
 def test_a_reading_needs_both_probers_and_one_report() -> None:

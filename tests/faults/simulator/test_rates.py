@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from faults.simulator.answer import poisson_upper, wilson
+from faults.simulator.result import poisson_upper, wilson
 
 
 def test_wilson_of_no_trials_is_none() -> None:

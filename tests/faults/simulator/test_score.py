@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
-from faults.simulator.answer import score
 from faults.simulator.cluster import Shape, build
 from faults.simulator.fault_schedule import FaultEvent, FaultKind, takes_machine
+from faults.simulator.result import score
 from faults.simulator.run import Observability
 from faults.simulator.score import AFTER_S, Outcome, Scorer, Tally
 from tests.faults.diagnoses import diagnosis
@@ -39,7 +39,7 @@ def _tally(
 
 def test_a_repeated_diagnosis_counts_once() -> None:
     tally = _tally([TX], [(120.0 + at, _diagnosis(direction=Direction.TX)) for at in range(0, 60, 5)])
-    assert (tally.asked, tally.named, tally.ways) == (Counter({FaultKind.SLOW_TX: 1}),) * 3
+    assert (tally.eligible, tally.named, tally.ways) == (Counter({FaultKind.SLOW_TX: 1}),) * 3
     assert tally.ttd_s[FaultKind.SLOW_TX] == [20.0]
     assert (tally.right, tally.wrong, tally.false_isolations) == (1, 0, 0)
 
@@ -102,10 +102,10 @@ def test_a_cable_fault_has_a_longer_deadline_and_may_be_reported_as_its_only_lin
         a, b = sorted(next(iter(pairs[cable])))
         bad = FaultEvent(FaultKind.UPLINK, cable, 0.0, 900.0, 2.0)
         tally = _tally([bad], [(700.0, _diagnosis(Scope.LINK, a, peer=b))])
-        assert (tally.asked[FaultKind.UPLINK], tally.named[FaultKind.UPLINK]) == (1, named)
+        assert (tally.eligible[FaultKind.UPLINK], tally.named[FaultKind.UPLINK]) == (1, named)
     assert not _tally(
         [FaultEvent(FaultKind.UPLINK, alone, 0.0, 600.0, 2.0)], []
-    ).asked  # no longer than congestion lasts
+    ).eligible  # no longer than congestion lasts
 
 
 def test_an_earlier_diagnosis_does_not_detect_the_fault() -> None:
@@ -117,13 +117,13 @@ def test_an_earlier_diagnosis_does_not_detect_the_fault() -> None:
 def test_a_mild_fault_may_be_missed_or_found() -> None:
     mild = FaultEvent(FaultKind.SLOW_NIC, 40, 100.0, 200.0, 1.15)
     tally = _tally([mild], [(120.0, _diagnosis())])
-    assert (sum(tally.asked.values()), tally.right, tally.false_isolations) == (0, 1, 0)
+    assert (sum(tally.eligible.values()), tally.right, tally.false_isolations) == (0, 1, 0)
 
 
 def test_a_short_or_truncated_fault_does_not_count() -> None:
     brief = FaultEvent(FaultKind.SLOW_NIC, 40, 100.0, 125.0, 2.0)
-    assert not _tally([brief], []).asked
-    assert not _tally([TX], [], until_s=120.0).asked
+    assert not _tally([brief], []).eligible
+    assert not _tally([TX], [], until_s=120.0).eligible
 
 
 def test_a_diagnosis_may_outlive_its_fault_briefly() -> None:
@@ -175,7 +175,7 @@ def test_hidden_faults_are_counted_and_stay_in_the_recall() -> None:
         FaultEvent(FaultKind.HANG_NODE, 9, 500.0, 600.0),  # its peers observe it
     ]
     scorer = Scorer(FABRIC, faults, until_s=1000.0)
-    witnesses = Observability(scorer.asked, ~silent, in_time_s=30.0)
+    witnesses = Observability(scorer.eligible, ~silent, in_time_s=30.0)
     for at in range(200):
         witnesses.observe(5.0 * at, 5.0 * at + 5.0, silent)
     named = _diagnosis(node=6, fault=FaultClass.NONCOMM_HANG)
@@ -206,7 +206,7 @@ def test_a_straggler_with_reporting_ranks_is_not_hidden_with_its_agent() -> None
     reported = reporting_ranks.copy()
     reported[5] = False
     for at in range(40):
-        witnesses.observe(5.0 * at, 5.0 * at + 5.0, reported, told=reporting_ranks)
+        witnesses.observe(5.0 * at, 5.0 * at + 5.0, reported, with_records=reporting_ranks)
     assert [witnesses.hidden(one) for one in (late, hung)] == [False, True]
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from faults.fabric import Traffic
 from faults.simulator.cluster import Shape, build
 from faults.simulator.compute import ComputePlane
-from faults.simulator.congestion import Congestion, Crowding
+from faults.simulator.congestion import Congestion, CongestionRates
 from faults.simulator.fault_schedule import FaultEvent, FaultKind
 from faults.simulator.noise import LAB
 from faults.simulator.slow import Clocks, SlowPlane
@@ -66,7 +66,7 @@ def test_agents_with_late_clocks_count_the_beginning_of_the_next_window() -> Non
 
 
 def test_congestion_is_counted_by_early_and_by_late_clocks() -> None:
-    ways = [Congestion(500, Crowding(per_uplink_h=40.0), np.random.default_rng(1)) for _ in range(3)]
+    ways = [Congestion(500, CongestionRates(per_uplink_h=40.0), np.random.default_rng(1)) for _ in range(3)]
     right = [ways[0].advance(5.0 * at, 5.0 * at + 5.0).copy() for at in range(40)]
     both = [ways[1].advance(5.0 * at, 5.0 * at + 5.0, skew_s=0.05).copy() for at in range(40)]
     shifted = [ways[2].advance(5.0 * at + 0.05, 5.0 * at + 5.05).copy() for at in range(40)]

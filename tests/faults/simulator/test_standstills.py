@@ -36,12 +36,12 @@ def test_a_missing_rank_stalls_its_groups_first_and_then_all_ranks() -> None:
     hung = FaultEvent(FaultKind.HANG_CODE, NODE, 10.0, 60.0)
     plan = timetable(CLUSTER, [hung], from_s=5.0, to_s=60.0, seed=1)
     hung_rank = RANK + 10_000 % 8
-    step = int(np.isfinite(plan.came_s[TENSOR, :, hung_rank]).sum())
-    assert np.isfinite(plan.came_s[TENSOR, step]).sum() == 511  # all others still reached that step
-    stuck = np.flatnonzero(np.isinf(plan.through_s[TENSOR, step]))
+    step = int(np.isfinite(plan.entered_s[TENSOR, :, hung_rank]).sum())
+    assert np.isfinite(plan.entered_s[TENSOR, step]).sum() == 511  # all others still reached that step
+    stuck = np.flatnonzero(np.isinf(plan.finished_s[TENSOR, step]))
     assert stuck.tolist() == list(range(RANK, RANK + 8))
-    assert np.isinf(plan.through_s[DATA, step]).all()  # through the pipeline, and the data groups of its stages
-    assert np.isinf(plan.came_s[TENSOR, step + 1 :]).all()
+    assert np.isinf(plan.finished_s[DATA, step]).all()  # through the pipeline, and the data groups of its stages
+    assert np.isinf(plan.entered_s[TENSOR, step + 1 :]).all()
 
 
 def test_a_cut_link_stalls_one_group_that_all_members_entered() -> None:
@@ -49,17 +49,17 @@ def test_a_cut_link_stalls_one_group_that_all_members_entered() -> None:
     edge = 0  # of a ring
     cut = FaultEvent(FaultKind.HANG_LINK, int(fabric.source[edge]), 10.0, 60.0, to=int(fabric.target[edge]))
     plan = timetable(CLUSTER, [cut], from_s=5.0, to_s=60.0, seed=1)
-    step = int(np.isfinite(plan.through_s[DATA, :, 0]).sum())
+    step = int(np.isfinite(plan.finished_s[DATA, :, 0]).sum())
     members = np.arange(8) * 8  # stage 0, rail 0
-    assert np.isfinite(plan.came_s[DATA, step, members]).all()
-    assert np.isinf(plan.through_s[DATA, step, members]).all()
-    assert np.isfinite(plan.through_s[PIPELINE, step]).all()
+    assert np.isfinite(plan.entered_s[DATA, step, members]).all()
+    assert np.isinf(plan.finished_s[DATA, step, members]).all()
+    assert np.isfinite(plan.finished_s[PIPELINE, step]).all()
 
 
 def test_collectives_end_when_the_last_rank_has_entered() -> None:
     plan = timetable(CLUSTER, [], from_s=0.0, to_s=10.0, seed=1)
-    came = plan.came_s[DATA, 3].reshape(8, 8, 8)
-    assert plan.through_s[DATA, 3].reshape(8, 8, 8)[2, :, 5] == pytest.approx(came[2, :, 5].max() + 0.05)
+    came = plan.entered_s[DATA, 3].reshape(8, 8, 8)
+    assert plan.finished_s[DATA, 3].reshape(8, 8, 8)[2, :, 5] == pytest.approx(came[2, :, 5].max() + 0.05)
 
 
 @pytest.mark.parametrize(
@@ -141,6 +141,6 @@ def test_a_silent_rank_that_hangs_is_not_isolated_for_its_silence() -> None:
 
 def test_ranks_that_save_a_checkpoint_are_not_diagnosed() -> None:
     plan = timetable(CLUSTER, [FaultEvent(FaultKind.PAUSE, 0, 10.0, 22.0)], from_s=5.0, to_s=40.0, seed=1)
-    gaps = np.diff(plan.came_s[TENSOR, :, int(writing_nodes(CLUSTER)[0]) * 8])
+    gaps = np.diff(plan.entered_s[TENSOR, :, int(writing_nodes(CLUSTER)[0]) * 8])
     assert np.nanmax(gaps[np.isfinite(gaps)]) > 10.0
     assert not _diagnoses(FaultEvent(FaultKind.PAUSE, 0, 10.0, 22.0))

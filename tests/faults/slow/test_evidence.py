@@ -199,20 +199,20 @@ def test_one_way_delays_are_compared_with_their_own_past_for_any_clock_offset() 
 def test_a_fault_is_confirmed_after_hits_and_ends_without_hits() -> None:
     persistence: Persistence[int] = Persistence(3, 4, 2.0)
     for at_s in (0.0, 0.5):
-        persistence.look(at_s, {"a": 1})
+        persistence.update(at_s, {"a": 1})
     assert persistence.confirmed() == []
-    persistence.look(1.0, {})
-    persistence.look(1.5, {"a": 1})
+    persistence.update(1.0, {})
+    persistence.update(1.5, {"a": 1})
     (found,) = persistence.confirmed()
     assert (found.first_s, found.confirmed_s) == (0.0, 1.5)
-    persistence.look(4.0, {})
+    persistence.update(4.0, {})
     assert persistence.confirmed() == []
 
 
 def test_a_fault_that_begins_near_another_is_not_alone() -> None:
     persistence: Persistence[int] = Persistence(1, 4, 100.0)
     for at_s, key in ((0.0, "a"), (12.0, "b"), (80.0, "c")):
-        persistence.look(at_s, {key: 1})
+        persistence.update(at_s, {key: 1})
     assert [persistence.alone(key, within_s=60.0) for key in "abc"] == [False, False, True]
 
 

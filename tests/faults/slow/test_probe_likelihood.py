@@ -60,7 +60,7 @@ def evaluated(trains: list[Observation], until_s: float, suspected_from_s: float
         while at < len(trains) and trains[at].at_s <= now_s:
             evidence.observe(trains[at])
             at += 1
-        views = evidence.look(float(now_s), suspected=bool(now_s >= suspected_from_s))
+        views = evidence.evaluate(float(now_s), suspected=bool(now_s >= suspected_from_s))
     return views
 
 
@@ -118,7 +118,7 @@ def test_healthy_links_are_rarely_suspected_for_any_share_of_delayed_trains(besi
         while at < len(trains) and trains[at].at_s <= now_s:
             evidence.observe(trains[at])
             at += 1
-        found += sum(bool(view.probed().entities(1e-4)) for view in evidence.look(float(now_s), suspected=False))
+        found += sum(bool(view.probed().entities(1e-4)) for view in evidence.evaluate(float(now_s), suspected=False))
     assert found <= 2
 
 
@@ -138,36 +138,38 @@ def test_a_socket_finding_that_probes_refute_is_dropped() -> None:
         Slow(Entity(4, 3, Direction.FORWARD, 0.3), 0.2, own=True),  # its bytes may take another path than probes
         Slow(Entity(4, 6, Direction.FORWARD, 0.3), 0.2, own=False),  # no probes cover it
     ]
-    kept = joined(suspected, views, false_per_window=1e-4, made=lambda entity, own: Slow(entity, 0.1, own, probed=True))
+    kept = joined(
+        suspected, views, false_per_window=1e-4, make_finding=lambda entity, own: Slow(entity, 0.1, own, probed=True)
+    )
     assert [(slow.entity.place, slow.own) for slow in kept] == [((4, 3), True), ((4, 6), False)]
 
 
 def test_socket_evidence_for_one_link_does_not_outweigh_probes_of_its_sender() -> None:
     trains = observations(lambda s, _t, at_s: 1.5 if s == 3 and at_s >= 15.0 else 1.0, 18.0)
     sender, busiest = Entity(3, None, Direction.TX, 0.3), Entity(3, 2, Direction.FORWARD, 0.4)
-    suspected = [Slow(busiest, 0.2, own=True, standing={busiest: 40.0, sender: 12.0})]
+    suspected = [Slow(busiest, 0.2, own=True, log_likelihoods={busiest: 40.0, sender: 12.0})]
     (_, _, kept) = joined(
         suspected,
         evaluated(trains, 18.0, 16.0),
         false_per_window=1e-4,
-        made=lambda entity, own: Slow(entity, 0.1, own, probed=True),
+        make_finding=lambda entity, own: Slow(entity, 0.1, own, probed=True),
     )
     assert kept.entity == busiest
-    assert max(kept.standing, key=lambda entity: kept.standing[entity]).place == (3, None)
+    assert max(kept.log_likelihoods, key=lambda entity: kept.log_likelihoods[entity]).place == (3, None)
 
 
 def test_socket_evidence_for_a_nic_does_not_outweigh_probes_of_its_slow_link() -> None:
     trains = observations(lambda s, t, at_s: 1.5 if (s, t) == (3, 2) and at_s >= 15.0 else 1.0, 19.0)
     nic, link = Entity(3, None, Direction.TX, 0.3), Entity(3, 2, Direction.FORWARD, 0.4)
-    suspected = [Slow(nic, 0.2, own=True, standing={nic: 90.0, link: 5.0})]
+    suspected = [Slow(nic, 0.2, own=True, log_likelihoods={nic: 90.0, link: 5.0})]
     *_, kept = joined(
         suspected,
         evaluated(trains, 19.0, 16.0),
         false_per_window=1e-4,
-        made=lambda entity, own: Slow(entity, 0.1, own, probed=True),
+        make_finding=lambda entity, own: Slow(entity, 0.1, own, probed=True),
     )
     assert kept.entity == nic
-    assert max(kept.standing, key=lambda entity: kept.standing[entity]).place == (3, 2)
+    assert max(kept.log_likelihoods, key=lambda entity: kept.log_likelihoods[entity]).place == (3, 2)
 
 
 def test_windows_with_probe_evidence_override_windows_with_sockets_alone() -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from faults.diagnosis import Direction
 from faults.fabric import Floats
-from faults.slow.sparse_fit import Observed, explain, standing
+from faults.slow.sparse_fit import Observed, explain, log_likelihoods
 
 SIGMA = 0.1
 
@@ -67,7 +67,7 @@ def test_a_sender_is_likelier_than_a_receiver_or_a_link_by_many_nats() -> None:
     measured = observed(ring({(3, 2): 0.8}), passes({(3, 4): 0.9}))
     (found,) = explain(measured, false_per_window=1e-4)
     assert (found.node, found.way) == (3, Direction.TX)
-    nats = {(e.node, e.peer, e.way): value for e, value in standing(measured, found, ()).items()}
+    nats = {(e.node, e.peer, e.way): value for e, value in log_likelihoods(measured, found, ()).items()}
     others = [
         value for place, value in nats.items() if place not in {(3, None, Direction.TX), (3, None, Direction.BOTH)}
     ]

@@ -12,7 +12,7 @@ from faults.slow import SlowDetector, SlowSettings
 from faults.slow.network_detector import foreign_pairs
 from faults.slow.sampling import MIN_ROWS, Sample
 from faults.slow.sockets import Sockets, Span
-from faults.slow.sparse_fit import apart
+from faults.slow.sparse_fit import count_disjoint_pairs
 
 NODES = 4
 
@@ -48,7 +48,7 @@ def test_pairs_without_a_common_end_are_counted() -> None:
     ring[np.arange(6), (np.arange(6) + 1) % 6] = True
     star = np.zeros((6, 6), dtype=np.bool_)
     star[2, [0, 1, 3, 4, 5]] = star[[0, 1], 2] = True
-    assert (apart(ring), apart(star)) == (3, 1)
+    assert (count_disjoint_pairs(ring), count_disjoint_pairs(star)) == (3, 1)
 
 
 @given(st.integers(1, 400), st.integers(1, 2000), st.integers(1, 300_000))
@@ -57,7 +57,7 @@ def test_a_sample_is_bounded_and_in_order(count: int, horizon: int, length: int)
     for number in range(count):
         sample.take(np.array([float(number)]))
     kept = sample.rows[:, 0]
-    assert sample.seen == count
+    assert sample.total == count
     assert 1 <= len(kept) <= 256
     assert (np.diff(kept) > 0).all()
     assert kept[-1] >= count - 1 - max(1, 2 * horizon // 256)

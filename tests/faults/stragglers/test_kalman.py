@@ -12,7 +12,7 @@ from faults.stragglers import StragglerSettings, noise_scales
 from faults.stragglers import cusum as of_bank
 from faults.stragglers import kalman as of_filter
 from faults.stragglers.cusum import CusumBank, Observed
-from faults.stragglers.kalman import Validity
+from faults.stragglers.kalman import FilterState
 from faults.stragglers.noise_scales import Scales
 
 WINDOW_S, NOISE, SPREAD = 5.0, 0.019, 0.01
@@ -34,7 +34,7 @@ def covariance(windows: int, wander: float) -> Floats:
     return np.asarray((of_filter.ODD * SPREAD) ** 2 + sway + NOISE**2 * np.eye(windows))
 
 
-def through(late: Floats, wander: float, *, pause: float = 1e-12) -> tuple[Validity, CusumBank, float]:
+def through(late: Floats, wander: float, *, pause: float = 1e-12) -> tuple[FilterState, CusumBank, float]:
     """(filter state, bank, log-likelihood) after all windows; the bank is never reset below zero here."""
     filter_state, bank, likelihood = of_filter.start(1), of_bank.start(1, 1), 0.0
     keep = exp(-WINDOW_S / SETTINGS.wander_memory_s)
@@ -46,7 +46,7 @@ def through(late: Floats, wander: float, *, pause: float = 1e-12) -> tuple[Valid
         gain, after = of_filter.gain(before, observed, of_filter.deviation(before, NOISE))
         expected = before.usual + before.sway
         surprise = np.where(observed, each - expected, 0.0)
-        filter_state = Validity(
+        filter_state = FilterState(
             before.usual + gain.usual * surprise, before.sway + gain.sway * surprise,
             after.usual2, after.both, after.sway2,
         )  # fmt: skip

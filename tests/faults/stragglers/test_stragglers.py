@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from faults.diagnosis import Diagnosis, FaultClass, Scope
 from faults.fabric import Floats
 from faults.stragglers import Roles, Stragglers, StragglerSettings
-from faults.stragglers.cusum import alike
+from faults.stragglers.cusum import outlasts_hiccup
 
 STAGES, REPLICAS, WINDOW_S, JITTER = 8, 32, 10.0, 0.01
 NODES = STAGES * REPLICAS
@@ -277,9 +277,11 @@ def test_a_stall_within_a_large_slowdown_counts_toward_its_duration(stall_s: flo
 def alone(*late: float, share: float = 1e-3, noise: float = 0.02, window_s: float = 5.0) -> bool:
     """Whether these large windows of one node, oldest first, are similar enough to be a fault."""
     settings, run = StragglerSettings(), np.array([float(len(late))])
-    lately = [np.array([one]) for one in reversed(late)]
+    recent_lateness = [np.array([one]) for one in reversed(late)]
     bar = settings.bars(2048, window_s)[-1]
-    return bool(alike(lately, run, settings, noise=noise, large_share=share, bar=bar, window_s=window_s)[0])
+    return bool(
+        outlasts_hiccup(recent_lateness, run, settings, noise=noise, large_share=share, bar=bar, window_s=window_s)[0]
+    )
 
 
 @given(begun=st.floats(0.01, 1.0), ended=st.floats(0.01, 1.0), factor=st.floats(1.02, 8.0), noise=st.floats(1e-4, 0.1))

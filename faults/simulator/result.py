@@ -73,11 +73,11 @@ class Score(Frozen):
     ranks: int
     hours: float
     seed: int
-    faults: int  # asked faults
+    faults: int  # eligible faults
     recall: Share | None
     recall_interval: Interval | None
-    hidden_faults: int  # asked faults whose only observer was lost
-    recall_visible: Share | None  # of the other asked faults
+    hidden_faults: int  # eligible faults whose only observer was lost
+    recall_visible: Share | None  # of the other eligible faults
     recall_visible_interval: Interval | None
     recall_slow: Share | None  # of the faults that slow the job without stopping it
     recall_slow_interval: Interval | None
@@ -101,9 +101,9 @@ class Score(Frozen):
 
 def score(outcome: Outcome, *, scenario: str, ranks: int, seed: int, window_s: float, run_s: float) -> Score:
     tally = outcome.tally
-    faults, named = sum(tally.asked.values()), sum(tally.named.values())
-    slow = [what for what in FAULTS if CLASS[what].value.endswith("slow")]
-    slow_faults, slow_named = sum(tally.asked[what] for what in slow), sum(tally.named[what] for what in slow)
+    faults, named = sum(tally.eligible.values()), sum(tally.named.values())
+    slow = [kind for kind in FAULTS if CLASS[kind].value.endswith("slow")]
+    slow_faults, slow_named = sum(tally.eligible[kind] for kind in slow), sum(tally.named[kind] for kind in slow)
     hidden, visible_named = sum(tally.hidden.values()), named - sum(tally.hidden_named.values())
     diagnoses = tally.right + tally.wrong
     weeks = outcome.hours / WEEK_H
@@ -131,7 +131,7 @@ def score(outcome: Outcome, *, scenario: str, ranks: int, seed: int, window_s: f
         carried_out=tally.carried_out,
         carried_out_per_week_upper95=poisson_upper(tally.carried_out) / weeks,
         ttd_s=_times(tally.ttd_s),
-        by_kind={what.value: _kind(outcome, what) for what in FaultKind if tally.asked[what]},
+        by_kind={kind.value: _kind(outcome, kind) for kind in FaultKind if tally.eligible[kind]},
         compute_s_per_window=sum(outcome.spent_s) / max(1, len(outcome.spent_s)),
         compute_s_per_window_max=max(outcome.spent_s, default=0.0),
         window_s=window_s,
@@ -143,27 +143,27 @@ def _share(hits: int, of: int) -> float | None:
     return hits / of if of else None
 
 
-def _kind(outcome: Outcome, what: FaultKind) -> KindScore:
+def _kind(outcome: Outcome, kind: FaultKind) -> KindScore:
     tally = outcome.tally
-    asked, named, seen = tally.asked[what], tally.named[what], tally.named[what] + tally.late[what]
-    ways, directed = tally.ways[what], seen if what in DIRECTED else 0
+    eligible, named, diagnosed = tally.eligible[kind], tally.named[kind], tally.named[kind] + tally.late[kind]
+    ways, directed = tally.ways[kind], diagnosed if kind in DIRECTED else 0
     return KindScore(
-        faults=asked,
-        recall=named / asked,
-        recall_interval=wilson(named, asked),
+        faults=eligible,
+        recall=named / eligible,
+        recall_interval=wilson(named, eligible),
         right_direction=_share(ways, directed),
         right_direction_interval=wilson(ways, directed),
-        late=tally.late[what],
-        hidden=tally.hidden[what],
-        isolated=tally.isolated[what],
+        late=tally.late[kind],
+        hidden=tally.hidden[kind],
+        isolated=tally.isolated[kind],
     )
 
 
 def _times(by_kind: Mapping[FaultKind, Sequence[float]]) -> dict[str, Times]:
     """Return times by class of diagnosis, late ones included."""
     by_class: dict[str, list[float]] = {}
-    for what, times in by_kind.items():
-        by_class.setdefault(CLASS[what].value, []).extend(times)
+    for kind, times in by_kind.items():
+        by_class.setdefault(CLASS[kind].value, []).extend(times)
     return {
         name: Times(p50=_quantile(times, 0.5), p95=_quantile(times, 0.95), max=max(times))
         for name, times in sorted(by_class.items())
