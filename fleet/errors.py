@@ -5,7 +5,7 @@ FleetwrightError
 ├── UnknownNameError      no catalogue has this name: carries the nearest names
 ├── UnstatedFigureError   no source states a figure of a GPU that a calculation needs (fleet.gpus)
 ├── SolverError           the solver failed or contradicted itself (fleet.solvers)
-├── ApiError              the service refused with an RFC 9457 problem, or did not answer (api.client)
+├── ApiError              the service refused with an RFC 9457 problem, or did not respond (api.client)
 ├── StoreError            the database refused (api.store)
 └── ActuationError        a cluster or device refused (deploy)
 

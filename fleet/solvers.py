@@ -58,7 +58,7 @@ class SolveStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a solver stops.  The same seed gives the same answer unless the time limit ends the run.
+    """When a solver stops.  The same seed gives the same result unless the time limit ends the run.
 
     The clock measures the time left over several runs.  The planner reads no other clock unless it gets one.  Each run
     of HiGHS or CBC reads the machine's clock itself.

@@ -100,7 +100,7 @@ class MoveBatch(Frozen):
     imbalance: float = Field(description="Mean over all layers after the batch.")
     slots: tuple[int, ...] = Field(description="The slots that change; the map has their new experts.")
     sources: tuple[int, ...] = Field(description="The source GPU of each slot's copy.")
-    beside: bool = Field(description="Whether GPUs need room for the new copies beside the serving ones.")
+    beside: bool = Field(description="Whether GPUs need free memory for the new copies beside the serving ones.")
 
 
 class Moves(Frozen):

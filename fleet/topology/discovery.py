@@ -1,4 +1,4 @@
-"""A topology from the labels of a running cluster: the answer of `ray.nodes()`, or Kubernetes Node objects as dicts.
+"""A topology from the labels of a running cluster: the result of `ray.nodes()`, or Kubernetes Node objects as dicts.
 
 Discovery guesses nothing: it reports a level without labels as unknown.  Labels that contradict each other (one rack in
 two rows, one row in two sites) are an error, because a wrong power tree is worse than none.
@@ -28,13 +28,13 @@ GpuNamer = Callable[[str], str]  # maps a label to the catalogue's name; raises 
 class Unknown:
     """A property that the labels of some nodes do not state."""
 
-    what: str
-    why: str
+    subject: str
+    reason: str
     nodes: tuple[str, ...]
 
     def __str__(self) -> str:
         shown = ", ".join(self.nodes[:5]) + (f" and {len(self.nodes) - 5} more" if len(self.nodes) > 5 else "")
-        return f"{self.what} unknown for {shown}: {self.why}"
+        return f"{self.subject} unknown for {shown}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +71,18 @@ def _discover(machines: Iterable[Machine], names: LabelNames, gpu_namer: GpuName
         if assembly.contradictions:
             raise DocumentError(name=source, problems=assembly.contradictions)
         topology = Topology(sites=sites)
-    unknown = tuple(Unknown(what, why, tuple(nodes)) for (what, why), nodes in assembly.unknown.items())
+    unknown = tuple(Unknown(subject, reason, tuple(nodes)) for (subject, reason), nodes in assembly.unknown.items())
     return Discovery(topology=topology, unknown=unknown)
 
 
 @contextmanager
-def _label_errors(source: str, what: str, place: str) -> Iterator[None]:
+def _label_errors(source: str, subject: str, place: str) -> Iterator[None]:
     """Report values that no element may have as errors of the labels."""
     try:
         yield
     except ValidationError as error:
         found = validation_problems(error)
-        problems = [Problem(place, f"{what}: {dotted(path)}: {message}") for path, message in found]
+        problems = [Problem(place, f"{subject}: {dotted(path)}: {message}") for path, message in found]
         raise DocumentError(name=source, problems=problems) from error
 
 
@@ -227,8 +227,8 @@ class _Assembly:
             leaf = self._labelled(machine, "leaf", self._names.leaf)
             return (leaf,) if leaf else ()
         if leaves != tuple(by_rail[: len(leaves)]):
-            why = f"{self._names.leaf_of_rail}* is not set for every rail from 0 up"
-            self.unknown["leaf", why].append(machine.name)
+            reason = f"{self._names.leaf_of_rail}* is not set for every rail from 0 up"
+            self.unknown["leaf", reason].append(machine.name)
             return ()
         return leaves
 
@@ -244,18 +244,18 @@ class _Assembly:
             self.unknown["gpu", str(error)].append(machine.name)
             return None
 
-    def _labelled(self, machine: Machine, what: str, names: tuple[str, ...]) -> str | None:
+    def _labelled(self, machine: Machine, subject: str, names: tuple[str, ...]) -> str | None:
         value = first_set(machine.labels, names)
         if value is None:
-            self.unknown[what, _none_set(names)].append(machine.name)
+            self.unknown[subject, _none_set(names)].append(machine.name)
         return value
 
-    def _common(self, what: str, names: tuple[str, ...], machines: Sequence[Machine]) -> str | None:
+    def _common(self, subject: str, names: tuple[str, ...], machines: Sequence[Machine]) -> str | None:
         """The one value of all nodes of a site that have the label."""
         values = sorted({value for machine in machines if (value := first_set(machine.labels, names))})
         if len(values) > 1:
-            why = f"the nodes of the site name several: {', '.join(values)}"
-            self.unknown[what, why].extend(machine.name for machine in machines)
+            reason = f"the nodes of the site name several: {', '.join(values)}"
+            self.unknown[subject, reason].extend(machine.name for machine in machines)
         return values[0] if len(values) == 1 else None
 
 

@@ -64,7 +64,7 @@ GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """One node: its name, its labels and their path in the answer, its GPUs."""
+    """One node: its name, its labels and their path in the source, its GPUs."""
 
     name: str
     labels: Mapping[str, str]

@@ -68,7 +68,7 @@ def _parts_listed_twice(every: Expansion) -> Iterator[Violation]:
 
 
 def _listed_twice(
-    every: Iterable[Placed[PartT]], what: str, place: Callable[[Placed[PartT]], str]
+    every: Iterable[Placed[PartT]], kind: str, place: Callable[[Placed[PartT]], str]
 ) -> Iterator[Violation]:
     """One violation at each place, naming the other."""
     by_name: dict[str, list[Placed[PartT]]] = defaultdict(list)
@@ -76,7 +76,7 @@ def _listed_twice(
         by_name[placed.part.name].append(placed)
     for name, places in by_name.items():
         for here, other in _both_ways(places):
-            yield here.path, f"{what} {name!r} {place(here)} here, but {place(other)} at {dotted(other.path)}"
+            yield here.path, f"{kind} {name!r} {place(here)} here, but {place(other)} at {dotted(other.path)}"
 
 
 def _both_ways(places: Sequence[Placed[PartT]]) -> Iterator[tuple[Placed[PartT], Placed[PartT]]]:
@@ -117,13 +117,13 @@ class _Lookup:
     def __init__(self) -> None:
         self._hints_left = MAX_HINTS
 
-    def why_not(self, name: str, known: Mapping[str, Placed[PartT]], *, what: str, site: str) -> str | None:
+    def reference_error(self, name: str, known: Mapping[str, Placed[PartT]], *, kind: str, site: str) -> str | None:
         found = known.get(name)
         if found is not None and found.site == site:
             return None
         if found is not None:
-            return f"{what} {name!r} is in site {found.site!r}, expected one of site {site!r}"
-        return f"no {what} {name!r} in site {site!r}{self._hint(name, known, site)}"
+            return f"{kind} {name!r} is in site {found.site!r}, expected one of site {site!r}"
+        return f"no {kind} {name!r} in site {site!r}{self._hint(name, known, site)}"
 
     def _hint(self, name: str, known: Mapping[str, Placed[PartT]], site: str) -> str:
         if not self._hints_left:
@@ -139,8 +139,8 @@ def _parent(
     part, path = domain.part, (*domain.path, "parent")
     if part.parent is None:
         return
-    if why := lookup.why_not(part.parent, domains, what="power domain", site=domain.site):
-        yield path, why
+    if error := lookup.reference_error(part.parent, domains, kind="power domain", site=domain.site):
+        yield path, error
     elif (above := domains[part.parent].part.kind).level > part.kind.level:
         allowed = ", ".join(kind for kind in PowerKind if kind.level <= part.kind.level)
         yield path, f"a {part.kind} cannot be on a {above} ({part.parent!r}), allowed: {allowed}"
@@ -151,8 +151,8 @@ def _uplinks(switch: Placed[Switch], switches: Mapping[str, Placed[Switch]], loo
     if len(set(part.uplinks)) < len(part.uplinks):
         yield path, "names a switch twice, parallel links are links_per_uplink"
     for name in dict.fromkeys(part.uplinks):
-        if why := lookup.why_not(name, switches, what="switch", site=switch.site):
-            yield path, why
+        if error := lookup.reference_error(name, switches, kind="switch", site=switch.site):
+            yield path, error
         elif (tier := switches[name].part.tier).level != part.tier.level + 1:
             yield path, f"{name!r} is a {tier}, expected a {list(Tier)[part.tier.level + 1]} above a {part.tier}"
 
@@ -164,12 +164,12 @@ def _node(
     lookup: _Lookup,
 ) -> Iterator[Violation]:
     domain = node.part.power_domain
-    if domain is not None and (why := lookup.why_not(domain, domains, what="power domain", site=node.site)):
-        yield (*node.path, "power_domain"), why
+    if domain is not None and (error := lookup.reference_error(domain, domains, kind="power domain", site=node.site)):
+        yield (*node.path, "power_domain"), error
     for rail, name in enumerate(node.part.leaves):
         path = (*node.path, "leaves")
-        if why := lookup.why_not(name, switches, what="switch", site=node.site):
-            yield path, why
+        if error := lookup.reference_error(name, switches, kind="switch", site=node.site):
+            yield path, error
             continue
         leaf = switches[name].part
         if leaf.tier is not Tier.LEAF:

@@ -4,7 +4,7 @@ docs/explanation/placement/balance.md has both rules.  Counts that satisfy the c
 the independent sets of a matroid, so the greedy rule can always fill the slots, and its hottest copy is the coldest
 possible.  Where GPUs differ in load per slot, some copies are reserved for the coldest experts: slow GPUs need them.
 
-Where every GPU with a free slot already holds the expert, one swap makes room: a copy x moves from a full GPU h to a
+Where every GPU with a free slot already holds the expert, one swap frees a slot: a copy x moves from a full GPU h to a
 GPU g with a free slot, and the expert takes its place.  With equal slots n such an x always exists: h holds n other
 experts, g at most n - 2.  With unequal slots it may not.  The layer is then packed by the rule that proves the
 condition sufficient: the copies of each expert in turn go to the GPUs with most free slots.
@@ -138,14 +138,14 @@ def _may_grow(counts: Ints, expert: int, capacity: Ints) -> bool:
 class Packing(NamedTuple):
     filled: Ints  # [GPUs]: occupied slots
     heap: Heap  # GPUs with free slots
-    aside: Ints  # [GPUs]: temporarily out of the heap
+    popped: Ints  # [GPUs]: temporarily out of the heap
     by_load: bool  # order by least load, else by need
 
 
 @jit_inner
 def pack(layer: Layer, copies: Ints, packing: Packing) -> None:
     """Place `copies`, most loaded first."""
-    heap, aside = packing.heap, packing.aside
+    heap, popped = packing.heap, packing.popped
     size = 0
     _clear(layer, packing)
     for gpu in range(len(layer.shares)):
@@ -153,7 +153,7 @@ def pack(layer: Layer, copies: Ints, packing: Packing) -> None:
     for expert in copies:
         skipped = 0
         while size > 0 and layer.holds[heap.items[0], expert]:
-            aside[skipped] = heap.items[0]
+            popped[skipped] = heap.items[0]
             skipped += 1
             size = drop_top(heap, size)
         if size > 0:
@@ -163,10 +163,10 @@ def pack(layer: Layer, copies: Ints, packing: Packing) -> None:
                 replace_top(heap, size, _need(layer, packing, gpu), gpu)
             else:
                 size = drop_top(heap, size)
-        elif not _laid_by_swap(layer, packing, aside[:skipped], expert):
-            _pack_by_room(layer, copies, packing)
+        elif not _laid_by_swap(layer, packing, popped[:skipped], expert):
+            _pack_by_free_slots(layer, copies, packing)
             break
-        for gpu in aside[:skipped]:
+        for gpu in popped[:skipped]:
             if _free(layer, packing, gpu) > 0:
                 size = push(heap, size, _need(layer, packing, gpu), gpu)
     settle(layer)
@@ -201,14 +201,14 @@ def _need(layer: Layer, packing: Packing, gpu: int) -> float:
 
 
 @jit_inner
-def _laid_by_swap(layer: Layer, packing: Packing, with_room: Ints, expert: int) -> bool:
+def _laid_by_swap(layer: Layer, packing: Packing, with_free_slot: Ints, expert: int) -> bool:
     """Move some copy from a full GPU to one with a free slot and put `expert` in its place; False if impossible."""
     for full in range(len(layer.shares)):
         if layer.holds[full, expert] or _free(layer, packing, full) > 0:
             continue
         for place in range(layer.first[full], layer.first[full + 1]):
             moved = layer.expert_at[place]
-            for gpu in with_room:
+            for gpu in with_free_slot:
                 if not layer.holds[gpu, moved]:
                     _lay(layer, packing, gpu, moved)
                     layer.expert_at[place] = expert
@@ -219,7 +219,7 @@ def _laid_by_swap(layer: Layer, packing: Packing, with_room: Ints, expert: int) 
 
 
 @jit_inner
-def _pack_by_room(layer: Layer, copies: Ints, packing: Packing) -> None:
+def _pack_by_free_slots(layer: Layer, copies: Ints, packing: Packing) -> None:
     """Each expert's copies to the GPUs with most free slots; always possible for counts of `replicate`."""
     size, at = 0, 0
     _clear(layer, packing)
@@ -227,7 +227,7 @@ def _pack_by_room(layer: Layer, copies: Ints, packing: Packing) -> None:
         size = push(packing.heap, size, float(_free(layer, packing, gpu)), gpu)
     while at < len(copies):
         expert = copies[at]
-        taken = packing.aside[: layer.counts[expert]]
+        taken = packing.popped[: layer.counts[expert]]
         for k in range(len(taken)):
             taken[k] = packing.heap.items[0]
             size = drop_top(packing.heap, size)

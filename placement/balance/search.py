@@ -174,7 +174,7 @@ def balance(  # noqa: PLR0917 - numba's signatures know no keywords
     holds, carried = np.empty((gpus, experts), np.bool_), np.empty(gpus)
     workspace = Workspace(Heap(np.empty(experts), np.empty(experts, np.int64)), np.empty(slots, np.int64))
     gpu_heap = Heap(np.empty(gpus), np.empty(gpus, np.int64))
-    filled, aside = np.empty(gpus, np.int64), np.empty(gpus, np.int64)
+    filled, popped = np.empty(gpus, np.int64), np.empty(gpus, np.int64)
     holders = Holders(np.zeros(experts, np.int64), np.empty(experts), np.empty(experts))
     kept = Saved(np.empty(slots, np.int64), np.empty(experts, np.int64))
     starts = ALIKE_STARTS if alike else STARTS
@@ -185,7 +185,7 @@ def balance(  # noqa: PLR0917 - numba's signatures know no keywords
             if turn < starts:
                 cold = 0 if alike else (slots - experts) * turn // (STARTS - 1)
                 replicate(layer, order[row], capacity, workspace, cold)
-                pack(layer, workspace.copies, Packing(filled, gpu_heap, aside, alike and turn == 0))
+                pack(layer, workspace.copies, Packing(filled, gpu_heap, popped, alike and turn == 0))
             else:
                 draws = perturb(layer, draws)
             descend(layer, holders, targets[row])

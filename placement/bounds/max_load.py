@@ -52,14 +52,14 @@ def _neighbour_loads(weights: Floats, kinds: GpuClasses, counts: Ints, spare: in
 @jit_inner
 def _count(weight: float, capacities: Floats, gpus: Ints, equal: int) -> int:
     """The minimum number of copies for falling capacities; 0: none suffices."""
-    before, room_before = 0, 0.0
+    before, capacity_before = 0, 0.0
     for kind in range(len(capacities)):
         if capacities[kind] <= 0:
             break
-        lacking = weight / capacities[kind] if equal else before + (weight - room_before) / capacities[kind]
+        lacking = weight / capacities[kind] if equal else before + (weight - capacity_before) / capacities[kind]
         count = max(before + 1, int(np.ceil(lacking * (1 - ROUNDING) - ROUNDING)))
         before += gpus[kind]
-        room_before += capacities[kind] * gpus[kind]
+        capacity_before += capacities[kind] * gpus[kind]
         if count <= before:
             return count
     return 0

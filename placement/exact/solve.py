@@ -1,8 +1,8 @@
 """The best balance of small layers, proven layer by layer.
 
-docs/explanation/placement/exact.md.  The start is the incumbent: a program only looks for a lower imbalance, and where
-none exists the start is the optimum.  A layer takes from milliseconds to hours, so the time limit divides over the
-layers.
+docs/explanation/placement/exact.md.  The start is the incumbent: a program only searches for a lower imbalance, and
+where none exists the start is the optimum.  A layer takes from milliseconds to hours, so the time limit divides over
+the layers.
 """
 
 from collections.abc import Iterator

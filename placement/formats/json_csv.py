@@ -81,10 +81,10 @@ def _list_violations(value: Any, path: Path, kinds: tuple[type, ...], columns: s
     for at, row in enumerate(value):
         yield from _list_violations(row, (*path, at), kinds, columns)
     lengths = [len(row) for row in value if isinstance(row, list)]
-    what = "layers" if value[0] and isinstance(value[0][0], list) else columns
+    noun = "layers" if value[0] and isinstance(value[0][0], list) else columns
     for at, length in enumerate(lengths):
         if length != lengths[0]:
-            yield (*path, at), f"must hold as many {what} as the first ({lengths[0]}), got {length}"
+            yield (*path, at), f"must hold as many {noun} as the first ({lengths[0]}), got {length}"
 
 
 def read_csv(data: bytes) -> tuple[Floats, tuple[int, ...] | None]:

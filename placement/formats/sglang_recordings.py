@@ -101,6 +101,6 @@ def _tokens_of(record: Mapping[str, Any], at: int, expert_of_slot: Ints) -> Numb
         raise RuleError([(field, f"must have the {layers} layers of {MAP}, got {len(found)}")])
     if found.size and not (found.min() >= -1 and found.max() < slots):
         raise RuleError([(field, f"must name slots from 0 to {slots - 1}, or -1 for none")])
-    used = found[:, :, ~(found < 0).all(axis=(0, 1))]  # the buffer has room for more experts than a model may use
+    used = found[:, :, ~(found < 0).all(axis=(0, 1))]  # the buffer holds more experts than a model may use
     taken = expert_of_slot[np.arange(layers)[:, np.newaxis, np.newaxis], used]
     return np.where(used < 0, -1, taken).transpose(1, 0, 2).astype(np.int16)

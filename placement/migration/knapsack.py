@@ -51,11 +51,11 @@ def choose(layers: Sequence[Options], *, ceiling: float, max_moves: int | None) 
         picks.append(pick)
     within = sums <= goal
     budget = int(np.argmax(within)) if within.any() else int(np.argmax(sums <= sums.min() + SLACK))
-    answer = []
+    chosen = []
     for options, pick in zip(reversed(layers), reversed(picks), strict=True):
-        answer.append(int(pick[budget]))
-        budget -= int(options.moves[answer[-1]])
-    return answer[::-1]
+        chosen.append(int(pick[budget]))
+        budget -= int(options.moves[chosen[-1]])
+    return chosen[::-1]
 
 
 def _enough(layers: Sequence[Options], goal: float) -> int:

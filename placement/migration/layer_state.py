@@ -19,7 +19,7 @@ NONE = -1
 Flags = npt.NDArray[np.int8]
 
 
-class Ground(NamedTuple):
+class LayerProblem(NamedTuple):
     """The fixed part."""
 
     loaded: Flags  # [GPUs, experts]: 1 where the current placement holds the expert
@@ -54,11 +54,16 @@ class Changes(NamedTuple):
 
 
 @jit_inner
-def read(row: Experts, ground: Ground, state: State) -> int:
+def read(row: Experts, problem: LayerProblem, state: State) -> int:
     """Compute holdings and times of a placement; returns the most loaded GPU."""
     holders, copies, parts, holds, times = state.holders, state.copies, state.parts, state.holds, state.times
-    gpu_of_slot, node_of_gpu, every, tokens = ground.gpu_of_slot, ground.node_of_gpu, ground.every_gpu, ground.tokens
-    pace, rule = ground.pace, ground.rule
+    gpu_of_slot, node_of_gpu, every, tokens = (
+        problem.gpu_of_slot,
+        problem.node_of_gpu,
+        problem.every_gpu,
+        problem.tokens,
+    )
+    pace, rule = problem.pace, problem.rule
     for gpu in range(len(times)):
         times[gpu] = 0.0
         for expert in range(len(copies)):
@@ -93,16 +98,16 @@ def excess(time: float, target: float) -> float:
 
 
 @jit_inner
-def work_out(fullest: int, ground: Ground, state: State, changes: Changes) -> None:
+def evaluate_changes(fullest: int, problem: LayerProblem, state: State, changes: Changes) -> None:
     """The effect of each change alone."""
     expert_of, leaving, entering, effect = changes.expert, changes.leaves, changes.enters, changes.effect
     holders, copies, parts, among, shares = state.holders, state.copies, state.parts, state.among, state.shares
     every, node_of_gpu, pace, tokens, rule = (
-        ground.every_gpu,
-        ground.node_of_gpu,
-        ground.pace,
-        ground.tokens,
-        ground.rule,
+        problem.every_gpu,
+        problem.node_of_gpu,
+        problem.pace,
+        problem.tokens,
+        problem.rule,
     )
     for at in range(len(expert_of)):
         expert = expert_of[at]
@@ -122,17 +127,17 @@ def work_out(fullest: int, ground: Ground, state: State, changes: Changes) -> No
         else:
             shares_of_copies(among[:after], every, node_of_gpu, rule, shares)
         other = enters if leaves in (fullest, NONE) else leaves
-        _feel(at, fullest, other, after, ground, state, changes)
+        _add_effects(at, fullest, other, after, problem, state, changes)
 
 
 @jit_inner
-def _feel(  # noqa: PLR0917 - compiled code takes no keywords
-    at: int, fullest: int, other: int, after: int, ground: Ground, state: State, changes: Changes
+def _add_effects(  # noqa: PLR0917 - compiled code takes no keywords
+    at: int, fullest: int, other: int, after: int, problem: LayerProblem, state: State, changes: Changes
 ) -> None:
     """Add each holder's gain or loss to the most loaded GPU, the other one, and the rest."""
     expert, effect, times, parts = changes.expert[at], changes.effect, state.times, state.parts
-    holders, among, shares, pace, target = state.holders, state.among, state.shares, ground.pace, ground.target
-    before, tokens = state.copies[expert], ground.tokens[expert]
+    holders, among, shares, pace, target = state.holders, state.among, state.shares, problem.pace, problem.target
+    before, tokens = state.copies[expert], problem.tokens[expert]
     i = j = 0
     while i < before or j < after:  # both rise
         gpu = holders[expert, i] if j == after or (i < before and holders[expert, i] <= among[j]) else among[j]

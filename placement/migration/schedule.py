@@ -4,7 +4,8 @@ docs/explanation/placement/migration.md has the rules and the duration of a batc
 placement, no less even than before.  A slot may be overwritten when its expert has another live copy and the new one is
 not on that GPU yet: the layer stays complete at every instant (make before break).  Slots in a ring of dependencies, as
 in an exchange of two single copies, change together: GPUs receive the copies beside the serving ones and switch at
-once, which needs room.  Steps that would make the layer less even join the next ones, while the limit per step allows.
+once, which needs free memory.  Steps that would make the layer less even join the next ones, while the limit per step
+allows.
 
 Steps of a layer share a batch where that takes no longer than the longest of them alone and every expert has a live
 copy in unchanged slots.  Each copy comes from a live one, of the same node if there is one, of the GPU with least to
@@ -56,7 +57,7 @@ class Batch:
     end_s: float
     slots: tuple[int, ...]  # that change
     sources: tuple[int, ...]  # the source GPU of each; its own where the copy only changes slot
-    beside: bool  # needs room beside the serving copies: see `move_order`
+    beside: bool  # needs memory beside the serving copies: see `move_order`
     mean_imbalance: float  # over all layers, after the batch
 
 
@@ -76,7 +77,7 @@ class Step:
 
     slots: tuple[int, ...]
     copies: tuple[int, ...]  # slots that receive an expert from another GPU
-    beside: bool  # the new copies need room beside the old ones
+    beside: bool  # the new copies need memory beside the old ones
     imbalance: float  # of the layer, after the step
 
 
@@ -181,7 +182,7 @@ def _timed(
 def _joined(step: Step, following: Step, row: Ints, max_copies: int) -> Step | None:
     """Both steps at once, or None where not allowed."""
     slots, copies = step.slots + following.slots, step.copies + following.copies
-    if step.beside or following.beside or len(copies) > max_copies or needs_room(slots, row):
+    if step.beside or following.beside or len(copies) > max_copies or needs_memory(slots, row):
         return None
     return Step(slots, copies, beside=False, imbalance=following.imbalance)
 
@@ -235,12 +236,12 @@ def steps_of_layer(
             row[list(group)] = after[list(group)]
             reached = value
         copies = tuple(slot for slot in joined if slot in loads)
-        steps.append(Step(tuple(joined), copies, needs_room(joined, start), reached))
+        steps.append(Step(tuple(joined), copies, needs_memory(joined, start), reached))
         at = reached
     return steps
 
 
-def needs_room(joined: Sequence[int], row: Ints) -> bool:
+def needs_memory(joined: Sequence[int], row: Ints) -> bool:
     """Whether the slots hold all live copies of an expert, so that none may leave before the new one arrives."""
     rest = np.delete(row, joined)
     return not np.isin(row[list(joined)], rest).all()

@@ -19,11 +19,11 @@ from fleet.numba_cache import jit_entry, jit_inner
 from placement.arrays import Experts, Floats, Ints
 from placement.dispatch import EQUAL, LAYOUT
 from placement.layout import LayoutArrays
-from placement.migration.layer_state import NONE, Changes, Flags, Ground, State, excess, read, work_out
+from placement.migration.layer_state import NONE, Changes, Flags, LayerProblem, State, evaluate_changes, excess, read
 
 GIVE, TAKE, SWAP = 0, 1, 2
 FRONTIERS: Any = cast("Any", types).Tuple((float64[:, ::1], int16[:, :, ::1]))
-ASIDE = 12  # of so many states, one also tries GPUs that share an expert with the most loaded
+STATES_PER_PIVOT = 12  # of so many states, one also tries GPUs that share an expert with the most loaded
 
 
 class Pool(NamedTuple):
@@ -75,36 +75,36 @@ def next_of(pool: Pool, level: int) -> int:
 
 
 @jit_inner
-def _ask(  # noqa: PLR0917 - compiled code takes no keywords
-    row: Experts, fullest: int, first: int, last: int, ground: Ground, state: State, changes: Changes
+def _list_changes(  # noqa: PLR0917 - compiled code takes no keywords
+    row: Experts, fullest: int, first: int, last: int, problem: LayerProblem, state: State, changes: Changes
 ) -> None:
     """List the changes that steps consist of.
 
     Numbered: by slot, arriving on the most loaded GPU, or removed there; by slot, removed elsewhere; by expert,
     arriving on the most loaded GPU; by slot there and other GPU, joined by a copy, and moving.
     """
-    holds, copies, gpu_of_slot = state.holds, state.copies, ground.gpu_of_slot
-    asked, leaves, enters = changes.expert, changes.leaves, changes.enters
+    holds, copies, gpu_of_slot = state.holds, state.copies, problem.gpu_of_slot
+    expert_of, leaves, enters = changes.expert, changes.leaves, changes.enters
     slots, gpus, experts, spare = len(row), len(holds), len(copies), False
-    for one in range(len(asked)):
-        asked[one] = leaves[one] = enters[one] = NONE
+    for one in range(len(expert_of)):
+        expert_of[one] = leaves[one] = enters[one] = NONE
     for at in range(first, last):
         expert, one = row[at], 2 * slots + experts + (at - first) * 2 * gpus
         if copies[expert] > 1:
-            asked[at], leaves[at], spare = expert, fullest, True
+            expert_of[at], leaves[at], spare = expert, fullest, True
         for gpu in range(gpus):
             if holds[gpu, expert] == 0:
-                asked[one + gpu], enters[one + gpu] = expert, gpu
-                asked[one + gpus + gpu], leaves[one + gpus + gpu], enters[one + gpus + gpu] = expert, fullest, gpu
+                expert_of[one + gpu], enters[one + gpu] = expert, gpu
+                expert_of[one + gpus + gpu], leaves[one + gpus + gpu], enters[one + gpus + gpu] = expert, fullest, gpu
     for at in range(slots):
         expert, gpu = row[at], gpu_of_slot[at]
         if gpu != fullest and copies[expert] > 1:
-            asked[slots + at], leaves[slots + at] = expert, gpu
+            expert_of[slots + at], leaves[slots + at] = expert, gpu
         if gpu != fullest and holds[fullest, expert] == 0:
-            asked[at], leaves[at], enters[at] = expert, gpu, fullest
+            expert_of[at], leaves[at], enters[at] = expert, gpu, fullest
     for expert in range(experts):
         if spare and holds[fullest, expert] == 0:
-            asked[2 * slots + expert], enters[2 * slots + expert] = expert, fullest
+            expert_of[2 * slots + expert], enters[2 * slots + expert] = expert, fullest
 
 
 @jit_inner
@@ -117,16 +117,16 @@ def _try(  # noqa: PLR0917 - compiled code takes no keywords
     fullest: int,
     first: int,
     last: int,
-    ground: Ground,
+    problem: LayerProblem,
     state: State,
     changes: Changes,
     pool: Pool,
 ) -> None:
     """Insert the states of all steps, all pairs of an arriving and a leaving copy."""
-    effect, times, loaded, keys = changes.effect, state.times, ground.loaded, pool.keys
-    gpu_of_slot, worst, target, name = ground.gpu_of_slot, pool.worst, ground.target, pool.names[level, at]
+    effect, times, loaded, keys = changes.effect, state.times, problem.loaded, pool.keys
+    gpu_of_slot, worst, target, name = problem.gpu_of_slot, pool.worst, problem.target, pool.names[level, at]
     scores, names, fresh, rows = pool.scores, pool.names, pool.fresh, pool.rows
-    slots, gpus, experts, time = len(row), len(times), len(ground.tokens), times[pivot]
+    slots, gpus, experts, time = len(row), len(times), len(problem.tokens), times[pivot]
     base = score - excess(time, target)
     for slot in range(first, last):
         a = row[slot]
@@ -177,7 +177,7 @@ def _search(  # noqa: PLR0917 - compiled code takes no keywords
     longest: Floats,
     evenest: Experts,
     first_slot: Ints,
-    ground: Ground,
+    problem: LayerProblem,
     state: State,
     changes: Changes,
     pool: Pool,
@@ -191,24 +191,26 @@ def _search(  # noqa: PLR0917 - compiled code takes no keywords
             pool.fresh[level, at] = 0
             for slot in range(len(row)):
                 row[slot] = pool.rows[level, at, slot]
-            fullest = read(row, ground, state)
+            fullest = read(row, problem, state)
             score, longer = 0.0, state.times[fullest]
             for time in state.times:
-                score += excess(time, ground.target)
+                score += excess(time, problem.target)
             if longer < longest[level]:
                 longest[level] = longer
                 for slot in range(len(row)):
                     evenest[level, slot] = row[slot]
-            if longer <= ground.target:
+            if longer <= problem.target:
                 return
             for pivot in range(len(state.times)):
                 first, last = first_slot[pivot], first_slot[pivot + 1]
                 if pivot == fullest or (
-                    ground.rule != EQUAL and nth * ASIDE < width and _shares(row, first, last, fullest, state)
+                    problem.rule != EQUAL
+                    and nth * STATES_PER_PIVOT < width
+                    and _shares(row, first, last, fullest, state)
                 ):
-                    _ask(row, pivot, first, last, ground, state, changes)
-                    work_out(pivot, ground, state, changes)
-                    _try(level, at, score, row, pivot, fullest, first, last, ground, state, changes, pool)
+                    _list_changes(row, pivot, first, last, problem, state, changes)
+                    evaluate_changes(pivot, problem, state, changes)
+                    _try(level, at, score, row, pivot, fullest, first, last, problem, state, changes, pool)
 
 
 @jit_inner
@@ -296,6 +298,10 @@ def frontiers(  # noqa: PLR0917 - compiled code takes no keywords
     for layer in range(layers):
         first = _begin(loaded[layer], start[layer], depths[layer], gpu_of_slot, held, longest[layer], pool)
         if first < depths[layer]:
-            ground = Ground(held, tokens[layer], pace[layer], gpu_of_slot, node_of_gpu, every_gpu, rule, targets[layer])
-            _search(first, depths[layer], row, longest[layer], evenest[layer], first_slot, ground, state, changes, pool)
+            problem = LayerProblem(
+                held, tokens[layer], pace[layer], gpu_of_slot, node_of_gpu, every_gpu, rule, targets[layer]
+            )
+            _search(
+                first, depths[layer], row, longest[layer], evenest[layer], first_slot, problem, state, changes, pool
+            )
     return longest, evenest

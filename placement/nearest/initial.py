@@ -114,16 +114,16 @@ def initial_placement(instance: Instance, heaviest: float) -> Layer:
     free = np.empty(gpus, np.int64)
     for gpu in range(gpus):
         free[gpu] = instance.first_slot[gpu + 1] - instance.first_slot[gpu]
-    may_stand = _laid_by_weight(layer, instance, counts, free.copy())
-    if may_stand:
+    is_legal = _laid_by_weight(layer, instance, counts, free.copy())
+    if is_legal:
         _share(layer, instance)
-        may_stand = spread_copies(layer, instance) or free.min() < free.max()
-    if not may_stand:
+        is_legal = spread_copies(layer, instance) or free.min() < free.max()
+    if not is_legal:
         layer = empty_layer(instance)
-        if instance.roams and free.min() == free.max():
+        if instance.may_change_node and free.min() == free.max():
             _dealt(layer, instance, counts)
         else:
-            _laid_anyhow(layer, instance)
+            _laid_legally(layer, instance)
         _share(layer, instance)
     return layer
 
@@ -180,7 +180,7 @@ def _least_busy(layer: Layer, instance: Instance, expert: int, tokens: float, fr
 
 
 @jit_inner
-def _laid_anyhow(layer: Layer, instance: Instance) -> None:
+def _laid_legally(layer: Layer, instance: Instance) -> None:
     """Always ends: no GPU has more slots than there are experts."""
     experts = len(instance.tokens)
     for expert in range(experts):

@@ -123,9 +123,11 @@ def plan(tokens: Floats, start: Ints, layout: LayoutArrays, parts: bool) -> Ints
     """[layers, slots]; `start` has as many rows, or none; copies that share a node there may be spread first."""
     gpu_of_slot, node_of_gpu, first_slot, shares = layout
     found = np.empty((len(tokens), len(gpu_of_slot)), np.int64)
-    roams, none = _are_alike(node_of_gpu), np.empty(0, np.int64)
+    may_change_node, none = _are_alike(node_of_gpu), np.empty(0, np.int64)
     for row in range(len(tokens)):
-        instance = Instance(gpu_of_slot, node_of_gpu, first_slot, roams, tokens[row], shares * tokens[row].sum())
+        instance = Instance(
+            gpu_of_slot, node_of_gpu, first_slot, may_change_node, tokens[row], shares * tokens[row].sum()
+        )
         layer = _planned(instance, start[row] if len(start) > 0 else none, parts)
         for slot in range(len(gpu_of_slot)):  # one by one: it compiles faster than a copy of arrays
             found[row, slot] = layer.expert_of_slot[slot]

@@ -60,7 +60,7 @@ def _lies_on(slots: Ints, table: Table, node: int) -> bool:
 
 
 @jit_inner
-def _stand_in(row: Row, table: Table, node: int, weight: float) -> int:
+def _nearest_single(row: Row, table: Table, node: int, weight: float) -> int:
     """The slot on a node with the single copy nearest in load, or -1 where none is near."""
     best, best_off = -1, weight * MAX_OFF
     for slot in range(len(row.expert_of_slot)):
@@ -98,7 +98,7 @@ def _evenly_drawn(slots: Ints, row: Row, table: Table) -> Ints:
                     return best
                 if _lies_on(start, table, node):
                     continue
-                there = _stand_in(row, table, node, row.weights[row.expert_of_slot[slots[0]]])
+                there = _nearest_single(row, table, node, row.weights[row.expert_of_slot[slots[0]]])
                 if there < 0:
                     continue
                 trial = _replaced(start, moved, there)
@@ -235,8 +235,8 @@ def rebalance(tokens: Floats, start: Ints, weights: Floats, layout: LayoutArrays
         total = tokens[row].sum()
         if total == 0:
             continue
-        roams = False  # the draws for a copy are valid while it stays on its node
-        instance = Instance(gpu_of_slot, node_of_gpu, first_slot, roams, tokens[row], shares * total)
+        may_change_node = False  # the draws for a copy are valid while it stays on its node
+        instance = Instance(gpu_of_slot, node_of_gpu, first_slot, may_change_node, tokens[row], shares * total)
         layer = _given(instance, start[row], weights[row])
         other = repacked(layer, instance)
         even_out(layer, instance)

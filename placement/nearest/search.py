@@ -46,9 +46,9 @@ def _is_plain(layer: Layer, instance: Instance, slot: int, gpu: int) -> bool:
     here = instance.node_of_gpu[instance.gpu_of_slot[slot]]
     beside = on_node(layer, instance, expert, here)
     if beside == 1:
-        return node == here or (instance.roams and on_node(layer, instance, expert, node) == 0)
+        return node == here or (instance.may_change_node and on_node(layer, instance, expert, node) == 0)
     all_here = beside == layer.copies[expert]
-    return instance.roams and all_here and node == here and not on_gpu(layer, instance, expert, gpu)
+    return instance.may_change_node and all_here and node == here and not on_gpu(layer, instance, expert, gpu)
 
 
 @jit_inner

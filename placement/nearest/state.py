@@ -19,7 +19,7 @@ class Instance(NamedTuple):
     gpu_of_slot: Ints
     node_of_gpu: Ints
     first_slot: Ints
-    roams: bool  # whether a copy alone on its node may go to any node without one and keep its share
+    may_change_node: bool  # whether a copy alone on its node may go to any node without one and keep its share
     tokens: Floats  # [experts]
     even: Floats  # [GPUs]: even load of each
 
@@ -107,7 +107,7 @@ def apart(instance: Instance) -> int:
 
     With unequal nodes, copies that share a node can give useful shares.
     """
-    return int(instance.node_of_gpu[-1]) + 1 if instance.roams else 0
+    return int(instance.node_of_gpu[-1]) + 1 if instance.may_change_node else 0
 
 
 @jit_inner

@@ -38,8 +38,8 @@ Counts = npt.NDArray[np.int32]
 State = npt.NDArray[np.uint64]  # of a random sequence
 PENALTY = 20.0  # cost per token, for all of a layer's load above its limit
 MOVES = 0.1  # of all proposals; the others are swaps
-HOPELESS = 12.0  # temperatures
-NOBODY = -1  # instead of an expert
+MAX_WORSENING = 12.0  # temperatures
+NO_EXPERT = -1  # instead of an expert
 _tuple_of: Any = cast("Any", types).NamedTuple
 
 
@@ -183,7 +183,7 @@ def _over(nodes: Nodes, limit: Floats, a: int, b: int, more: float) -> float:
 def _accepts(worse: float, temperature: float, state: State) -> bool:
     if worse <= 0.0:
         return True
-    return worse < HOPELESS * temperature and _draw(state) < exp(-worse / temperature)
+    return worse < MAX_WORSENING * temperature and _draw(state) < exp(-worse / temperature)
 
 
 @jit_inner
@@ -191,7 +191,7 @@ def _propose(  # noqa: PLR0917 - compiled code takes no keywords
     cut: Cut, nodes: Nodes, limit: Floats, temperature: float, unit: float, state: State
 ) -> None:
     """Propose that two experts swap nodes, or that one moves."""
-    one, other = int(_draw(state) * len(cut.home)), NOBODY
+    one, other = int(_draw(state) * len(cut.home)), NO_EXPERT
     if _draw(state) < MOVES:
         b = int(_draw(state) * len(limit))
     else:
@@ -219,7 +219,7 @@ def _propose(  # noqa: PLR0917 - compiled code takes no keywords
 
 @jit_entry(int64[:, ::1](CUT, NODES, float64[:, ::1], float64[:, ::1], float64, int64, uint64[::1]))
 def front(  # noqa: PLR0917 - compiled code takes no keywords
-    cut: Cut, nodes: Nodes, limits: Floats, heats: Floats, unit: float, proposals: int, state: State
+    cut: Cut, nodes: Nodes, limits: Floats, temperatures: Floats, unit: float, proposals: int, state: State
 ) -> Ints:
     """[limits, experts]: nodes, one result of the layer per limit; changes its arguments.
 
@@ -229,8 +229,8 @@ def front(  # noqa: PLR0917 - compiled code takes no keywords
     count(cut)
     found = np.empty((len(limits), len(cut.home)), np.int64)
     for at in range(len(limits)):
-        temperature = heats[at, 0]
-        cooling = (heats[at, 1] / temperature) ** (1.0 / max(1, proposals))
+        temperature = temperatures[at, 0]
+        cooling = (temperatures[at, 1] / temperature) ** (1.0 / max(1, proposals))
         limit = limits[at]
         for _ in range(proposals):
             temperature *= cooling

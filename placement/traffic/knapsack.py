@@ -1,4 +1,4 @@
-"""One answer per layer so that the mean imbalance keeps the ceiling: where a little more of it saves most traffic.
+"""One option per layer so that the mean imbalance keeps the ceiling: where a little more of it saves most traffic.
 
 Layers run one after another, so the ceiling is on the mean, and each layer may lie above it if others lie below: a
 knapsack with one choice per layer.  Greedy along each layer's lower convex hull, steepest first, which is the
@@ -15,9 +15,9 @@ EPSILON = 1e-12
 
 
 def chosen(imbalances: Floats, costs: Floats, *, ceiling: float) -> Ints:
-    """[layers]: the selected answers, from [layers, answers]; infinite where there is none.
+    """[layers]: the selected options, from [layers, options]; infinite where there is none.
 
-    Where no selection keeps the ceiling: the answers of least imbalance.
+    Where no selection keeps the ceiling: the options of least imbalance.
     """
     layers = len(imbalances)
     hulls = [_hull(*pair) for pair in zip(imbalances, costs, strict=True)]
@@ -41,20 +41,20 @@ def chosen(imbalances: Floats, costs: Floats, *, ceiling: float) -> Ints:
 
 
 def _hull(imbalances: Floats, costs: Floats) -> list[int]:
-    """Answers from the most even to the cheapest, each step saving less per imbalance than the one before."""
-    order = [int(answer) for answer in np.lexsort((costs, imbalances)) if np.isfinite(costs[answer])]
+    """Options from the most even to the cheapest, each step saving less per imbalance than the one before."""
+    order = [int(option) for option in np.lexsort((costs, imbalances)) if np.isfinite(costs[option])]
     hull: list[int] = []
-    for answer in order:
-        if hull and costs[answer] >= costs[hull[-1]] - EPSILON:
+    for option in order:
+        if hull and costs[option] >= costs[hull[-1]] - EPSILON:
             continue
-        while len(hull) > 1 and _above(imbalances, costs, hull[-2], hull[-1], answer):
+        while len(hull) > 1 and _above(imbalances, costs, hull[-2], hull[-1], option):
             hull.pop()
-        hull.append(answer)
+        hull.append(option)
     return hull
 
 
 def _above(imbalances: Floats, costs: Floats, one: int, between: int, other: int) -> bool:
-    """Whether an answer lies above the hull: it saves less per imbalance than skipping it."""
+    """Whether an option lies above the hull: it saves less per imbalance than skipping it."""
     mine = (costs[between] - costs[one]) * (imbalances[other] - imbalances[one])
     return bool(mine >= (costs[other] - costs[one]) * (imbalances[between] - imbalances[one]))
 
@@ -69,9 +69,9 @@ def _slope(imbalances: Floats, costs: Floats, hull: list[int], at: int) -> float
 def _filled(imbalances: Floats, costs: Floats, picked: Ints, left: float) -> Ints:
     """Spend the rest of the ceiling on the single changes that save most."""
     while (change := _best_change(imbalances, costs, picked, left)) is not None:
-        layer, answer = change
-        left -= imbalances[layer, answer] - imbalances[layer, picked[layer]]
-        picked[layer] = answer
+        layer, option = change
+        left -= imbalances[layer, option] - imbalances[layer, picked[layer]]
+        picked[layer] = option
     return picked
 
 
@@ -80,5 +80,5 @@ def _best_change(imbalances: Floats, costs: Floats, picked: Ints, left: float) -
     saved = costs[rows, picked][:, np.newaxis] - costs
     fits = imbalances - imbalances[rows, picked][:, np.newaxis] <= max(left, 0.0) + EPSILON
     saved = np.where(fits, saved, -np.inf)
-    layer, answer = (int(place) for place in np.unravel_index(int(saved.argmax()), saved.shape))
-    return (layer, answer) if saved[layer, answer] > EPSILON else None
+    layer, option = (int(place) for place in np.unravel_index(int(saved.argmax()), saved.shape))
+    return (layer, option) if saved[layer, option] > EPSILON else None

@@ -1,7 +1,7 @@
 """The placement with the least traffic between nodes, at an imbalance under a ceiling.
 
-docs/explanation/placement/traffic.md.  Each layer gets a front of answers (`annealing`), from loose to tight limits on
-the load of nodes, each packed onto GPUs (`packing`).  One choice over all layers selects an answer of each
+docs/explanation/placement/traffic.md.  Each layer gets a front of placements (`annealing`), from loose to tight limits
+on the load of nodes, each packed onto GPUs (`packing`).  One choice over all layers selects a placement of each
 (`knapsack`).
 """
 
@@ -64,7 +64,7 @@ def minimise_traffic(
 
     Loads [layers, experts] decide the balance, the trace the traffic.  With a start that keeps the ceiling, the result
     never has more traffic; with `cost`, never more cost than without.  Under `nearest` copies lie on different nodes
-    where possible, except in a start that is itself the answer.  Where nothing keeps the ceiling: the
+    where possible, except in a start that is itself the result.  Where nothing keeps the ceiling: the
     most even placement found.
     """
     RuleError.raise_for(_violations(tokens, trace, ceiling))
@@ -74,8 +74,8 @@ def minimise_traffic(
     by_source, proposals = weighted(cost, layout=layout), PROPOSALS * tokens.shape[1]
     problem = _Problem(layout, rule, cost, ceiling, Nodes.of(layout), by_source, proposals, seed)
     shares = np.ascontiguousarray(tokens / tokens.sum(axis=1, keepdims=True))
-    answers = [
-        _answers(shares[layer], np.ascontiguousarray(trace.experts[:, layer]), problem, layer)
+    candidates = [
+        _layer_candidates(shares[layer], np.ascontiguousarray(trace.experts[:, layer]), problem, layer)
         for layer in range(len(tokens))
     ]
     others = [] if start is None else [start]
@@ -84,30 +84,30 @@ def minimise_traffic(
             minimise_traffic(tokens, trace, layout=layout, rule=rule, ceiling=ceiling, seed=seed, start=start)
         )
     for placement in others:
-        _add(answers, placement, tokens, problem)
-    found, mean = _best(answers, tokens, trace, problem)
+        _add(candidates, placement, tokens, problem)
+    found, mean = _best(candidates, tokens, trace, problem)
     if mean > ceiling + ROUNDING:
-        _add(answers, _evenest(tokens, layout=layout, rule=rule), tokens, problem)
-        found, _ = _best(answers, tokens, trace, problem)
+        _add(candidates, _evenest(tokens, layout=layout, rule=rule), tokens, problem)
+        found, _ = _best(candidates, tokens, trace, problem)
     if is_small(trace.experts[:, 0], experts=tokens.shape[1], layout=layout):
-        _add_polished(answers, tokens, trace, problem)
-        found, _ = _best(answers, tokens, trace, problem)
+        _add_polished(candidates, tokens, trace, problem)
+        found, _ = _best(candidates, tokens, trace, problem)
     for other in others:
         found = _no_worse(found, other, tokens, trace, problem)
     return found
 
 
-def _add_polished(answers: list[list[Ints]], tokens: Floats, trace: TokenTrace, problem: _Problem) -> None:
-    for layer, found in enumerate(answers):
+def _add_polished(candidates: list[list[Ints]], tokens: Floats, trace: TokenTrace, problem: _Problem) -> None:
+    for layer, found in enumerate(candidates):
         experts = np.ascontiguousarray(trace.experts[:, layer])
         different = {tuple(row.tolist()): row for row in found}
         found += [improve(row, tokens[layer], experts, problem) for row in different.values()]
 
 
-def _add(answers: list[list[Ints]], placement: Ints, tokens: Floats, problem: _Problem) -> None:
-    """One more answer per layer, under `nearest` with copies on different nodes."""
+def _add(candidates: list[list[Ints]], placement: Ints, tokens: Floats, problem: _Problem) -> None:
+    """One more candidate per layer, under `nearest` with copies on different nodes."""
     apart = problem.rule is Dispatch.NEAREST
-    for found, row, loads in zip(answers, placement, tokens, strict=True):
+    for found, row, loads in zip(candidates, placement, tokens, strict=True):
         found.append(spread_over_nodes(row, loads, layout=problem.layout) if apart else row)
 
 
@@ -118,12 +118,12 @@ def _evenest(tokens: Floats, *, layout: Layout, rule: Dispatch) -> Ints:
     return (balanced_nearest if rule is Dispatch.NEAREST else balanced)(tokens, layout=layout)
 
 
-def _best(answers: list[list[Ints]], tokens: Floats, trace: TokenTrace, problem: _Problem) -> tuple[Ints, float]:
-    most = max(len(found) for found in answers)
+def _best(candidates: list[list[Ints]], tokens: Floats, trace: TokenTrace, problem: _Problem) -> tuple[Ints, float]:
+    most = max(len(found) for found in candidates)
     imbalances, costs = np.full((len(tokens), most), np.inf), np.full((len(tokens), most), np.inf)
     for at in range(most):
-        rows = [layer for layer, found in enumerate(answers) if at < len(found)]
-        made = np.stack([answers[layer][at] for layer in rows])
+        rows = [layer for layer, found in enumerate(candidates) if at < len(found)]
+        made = np.stack([candidates[layer][at] for layer in rows])
         part = TokenTrace(np.ascontiguousarray(trace.experts[:, rows]), trace.experts_per_layer)
         imbalances[rows, at] = imbalance(made, tokens[rows], layout=problem.layout, rule=problem.rule).per_layer
         costs[rows, at] = traffic_cost(made, part, layout=problem.layout, rule=problem.rule, cost=problem.given_cost)
@@ -131,7 +131,7 @@ def _best(answers: list[list[Ints]], tokens: Floats, trace: TokenTrace, problem:
         return np.empty((0, 0), dtype=np.int64), np.inf
     picked = chosen(imbalances, costs, ceiling=problem.ceiling)
     mean = float(imbalances[np.arange(len(picked)), picked].mean())
-    return np.stack([answers[layer][answer] for layer, answer in enumerate(picked)]), mean
+    return np.stack([candidates[layer][choice] for layer, choice in enumerate(picked)]), mean
 
 
 def _no_worse(found: Ints, other: Ints, tokens: Floats, trace: TokenTrace, problem: _Problem) -> Ints:
@@ -144,7 +144,7 @@ def _no_worse(found: Ints, other: Ints, tokens: Floats, trace: TokenTrace, probl
     return other if before < after else found
 
 
-def _answers(loads: Floats, trace: Experts, problem: _Problem, layer: int) -> list[Ints]:
+def _layer_candidates(loads: Floats, trace: Experts, problem: _Problem, layer: int) -> list[Ints]:
     """Placements of one layer, [slots] each."""
     found: list[Ints] = []
     done: list[Start] = []
@@ -166,7 +166,7 @@ def _answers(loads: Floats, trace: Experts, problem: _Problem, layer: int) -> li
 
 
 def _front(loads: Floats, trace: Experts, start: Start, problem: _Problem, layer: int) -> list[Ints]:
-    """One answer per limit, from one start."""
+    """One candidate per limit, from one start."""
     from placement.traffic import annealing  # noqa: PLC0415 - compiles on import
     from placement.traffic.packing import copies_of, packed  # noqa: PLC0415 - likewise
 

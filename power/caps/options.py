@@ -81,7 +81,7 @@ def options(one: ServerClass, period: int, *, terms: Terms, correlation: float) 
         too_slow = terms.within_slo and option.slowdown - 1 > slack * (1 + ROUNDING)
         if min(token, prompt) == FULL_CLOCK or not (saturated or too_slow):
             found.append(option)
-    return not_beaten(found, sigmas=terms.sigmas)
+    return undominated(found, sigmas=terms.sigmas)
 
 
 def emergency_options(one: ServerClass, period: int, *, terms: Terms, correlation: float) -> tuple[Option, ...]:
@@ -89,16 +89,16 @@ def emergency_options(one: ServerClass, period: int, *, terms: Terms, correlatio
     busy, brake = busy_in(one.group, period), one.model.brake_clock
     levels = [*levels_of(one, terms), (brake, brake)]
     found = [_option(one, busy, pair, terms=terms, correlation=correlation)[0] for pair in levels]
-    return not_beaten(found, sigmas=terms.sigmas)
+    return undominated(found, sigmas=terms.sigmas)
 
 
-def not_beaten(found: Sequence[Option], *, sigmas: float) -> tuple[Option, ...]:
+def undominated(found: Sequence[Option], *, sigmas: float) -> tuple[Option, ...]:
     """Drop options that another can replace without raising any feed's peak or the loss; sort by loss."""
     ranked = sorted(found, key=lambda option: (option.loss, *option.draw))
     draws = np.array([option.draw for option in ranked])
     # [i, j]: option i replaces option j
-    beats = np.triu(_raises_w(draws[:, None, :], draws[None, :, :], sigmas) <= ROUNDING * draws[None, :, 0], k=1)
-    return tuple(option for option, column in zip(ranked, beats.T, strict=True) if not column.any())
+    dominates = np.triu(_raises_w(draws[:, None, :], draws[None, :, :], sigmas) <= ROUNDING * draws[None, :, 0], k=1)
+    return tuple(option for option, column in zip(ranked, dominates.T, strict=True) if not column.any())
 
 
 def raises_no_peak(new: Draw, old: Draw, *, sigmas: float) -> bool:

@@ -52,22 +52,22 @@ class RowForecast:
         return cls(drivers, at.now, table)
 
     @property
-    def seen(self) -> int:
+    def reading_count(self) -> int:
         """Return the number of readings so far."""
         return int(self.table[READINGS])
 
     def after(self, *, at_s: float, row_w: float, drivers_w: Sequence[float] = ()) -> Self:
         """Return the forecast after one more reading, with the drivers in watts; their number is fixed."""
         table = self.table.copy()
-        seen = table[READINGS]
+        reading_count = table[READINGS]
         if len(drivers_w) != self.drivers or not all(map(isfinite, drivers_w)):
             given = ", ".join(map(str, drivers_w)) or "none"
             raise RuleError([(("drivers_w",), f"must be {self.drivers} numbers, got {given}")])
         if not (isfinite(row_w) and row_w >= 0):
             raise RuleError([(("row_w",), f"must be a number from 0, got {row_w:g}")])
-        if not isfinite(at_s) or (seen and at_s <= table[AT_S]):
+        if not isfinite(at_s) or (reading_count and at_s <= table[AT_S]):
             raise RuleError([(("at_s",), f"must be later than the last reading ({table[AT_S]:g}), got {at_s:g}")])
-        if not seen:
+        if not reading_count:
             table[UNIT_W] = max(row_w, 1.0)
         at = HEAD
         for watts in drivers_w:

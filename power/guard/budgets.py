@@ -67,7 +67,7 @@ class Timetable(NamedTuple):
         return Budget(max(limit_w, self.grace_w) if now_s < self.grace_until_s else limit_w, self.expires_at_s)
 
     def coming_w(self, now_s: float, *, lead_s: float) -> float:
-        """Return the lowest limit within the look-ahead: the target of the policy."""
+        """Return the lowest limit within the lead time: the target of the policy."""
         within = (limit for start, limit in self._entries() if now_s < start <= now_s + lead_s)
         return min(within, default=self._limit_at(now_s)) if now_s >= self.starts_s[0] else inf
 

@@ -35,13 +35,13 @@ class Finding(NamedTuple):
     responsive: Ints  # since now
 
     @property
-    def quiet(self) -> bool:
+    def is_empty(self) -> bool:
         """Return whether there is nothing to command and nothing to report."""
         return not any(which.size for which in self[1:])
 
 
 def events_of(finding: Finding, *, mode: GuardMode, now_s: float) -> tuple[Event, ...]:
-    if finding.quiet:
+    if finding.is_empty:
         return ()
     commands = (
         (EventKind.DRIVER_RELOADED, finding.reloaded),
@@ -52,7 +52,7 @@ def events_of(finding: Finding, *, mode: GuardMode, now_s: float) -> tuple[Event
     return tuple(Event(kind, now_s, mode, servers=tuple(which.tolist())) for kind, which in commands if which.size)
 
 
-def _quiet(commands: CommandState) -> Finding:
+def _unchanged(commands: CommandState) -> Finding:
     return Finding(commands, NO_SERVERS, NO_SERVERS, NO_SERVERS, NO_SERVERS, NO_SERVERS)
 
 
@@ -73,7 +73,7 @@ def no_commands(servers: int) -> CommandState:
 
 
 class Readback:
-    """Judges read-backs for one row."""
+    """Evaluates read-backs for one row."""
 
     def __init__(self, *, row: Row, settings: GuardSettings, command_delay_s: float) -> None:
         self._row = row
@@ -81,7 +81,7 @@ class Readback:
         self._clock_wait_s = command_delay_s + settings.margin_s
         self._brake_wait_s = settings.brake_s + settings.margin_s
         self._shown, self._none = np.full(len(row), SHOWN), np.zeros(len(row), dtype=np.int64)
-        self._nobody = np.zeros(len(row), dtype=np.bool_)
+        self._no_servers = np.zeros(len(row), dtype=np.bool_)
 
     def command_clocks(self, commands: CommandState, clocks: Floats, *, now_s: float) -> tuple[CommandState, Ints]:
         """Return the orders after a change of setting, and the servers that the change concerns."""
@@ -94,10 +94,10 @@ class Readback:
         """Return the orders after the brake is engaged or released."""
         expected = commands.expected.copy()
         expected[BRAKE] = float(on)
-        everybody = np.ones(len(self._row), dtype=np.bool_)
+        all_servers = np.ones(len(self._row), dtype=np.bool_)
         # An order to brake starts its own time, whatever was due before.
         shown = commands._replace(due_s=np.full(len(self._row), SHOWN), braked=on)
-        return self._due(shown, expected, everybody, now_s + self._brake_wait_s)
+        return self._due(shown, expected, all_servers, now_s + self._brake_wait_s)
 
     def check(self, commands: CommandState, servers: Servers, *, now_s: float) -> Finding | None:
         """Compare the read-backs with the commands; None if nothing changed."""
@@ -105,7 +105,7 @@ class Readback:
         if servers.read_at_s.min() >= silent_before_s:
             same = servers.held == commands.expected
             if same.all() and not commands.unresponsive.any():
-                return self._all_right(commands) if commands.open else None
+                return self._all_confirmed(commands) if commands.open else None
             if (
                 same[BRAKE:].all()
                 and not commands.stacked
@@ -114,13 +114,13 @@ class Readback:
             ):
                 after = self._waiting(commands, servers.held, now_s=now_s)
                 if after is not None:
-                    return None if after is commands else _quiet(after)
+                    return None if after is commands else _unchanged(after)
         return self._evaluated(commands, servers, now_s=now_s, silent=servers.read_at_s < silent_before_s)
 
-    def _all_right(self, commands: CommandState) -> Finding:
+    def _all_confirmed(self, commands: CommandState) -> Finding:
         """Return the finding that all servers hold their last command and none was unresponsive."""
         after = commands._replace(sent=commands.expected[:BRAKE], due_s=self._shown, tries=self._none, open=False)
-        return _quiet(after._replace(stacked=False, silent=self._nobody, reserve_w=0.0))
+        return _unchanged(after._replace(stacked=False, silent=self._no_servers, reserve_w=0.0))
 
     def _waiting(self, commands: CommandState, held: Floats, *, now_s: float) -> CommandState | None:
         """Close the confirmed commands if all servers report and none failed; else return None."""

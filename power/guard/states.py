@@ -48,7 +48,7 @@ class Cause(StrEnum):
 class EventKind(StrEnum):
     MODE = "mode"
     COMMANDED_AGAIN = "commanded-again"  # servers did not enforce their command
-    DRIVER_RELOADED = "driver-reloaded"  # caps forgotten
+    DRIVER_RELOADED = "driver-reloaded"  # caps lost
     UNRESPONSIVE = "unresponsive"  # several commands without effect, or no report
     RESPONSIVE = "responsive"  # no longer unresponsive
 
@@ -111,7 +111,7 @@ class Orders(NamedTuple):
     events: tuple[Event, ...] = ()
 
     @property
-    def quiet(self) -> bool:
+    def is_empty(self) -> bool:
         return not (self.command.size or self.brake.size or self.release.size)
 
 

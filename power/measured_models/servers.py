@@ -27,7 +27,7 @@ UNKNOWN_CLOCK_MHZ = 1000.0  # clocks are shares; the figure is for output only
 def server_model(
     curves: PowerShares, gpu: GpuSpec, *, model: str, together: int = 1, gpus: int | None = None, layout: str = ""
 ) -> ServerModel:
-    """Return the model of servers with up to `together` requests; words of the layout choose among engines."""
+    """Return the model of servers with up to `together` requests; terms of the layout select among engines."""
     engine = engine_of(curves, gpu, model=model, gpus=gpus, layout=layout)
     if not engine.batches[0] / 2 <= together <= 2 * engine.batches[1]:
         low, high = engine.batches
@@ -67,8 +67,8 @@ def engine_of(curves: PowerShares, gpu: GpuSpec, *, model: str, gpus: int | None
     named = [one for one in here if folded(model) in _names(one)]
     if not named:
         raise UnknownNameError(kind=f"engine on {gpu.name}", name=model, known={one.model for one in here})
-    words = set(layout.split())
-    fitting = [one for one in named if words <= set(one.layout.split()) and gpus in (None, one.gpus)]
+    terms = set(layout.split())
+    fitting = [one for one in named if terms <= set(one.layout.split()) and gpus in (None, one.gpus)]
     if not fitting:
         known = sorted({f"{one.gpus} boards, {one.layout}" for one in named})
         raise RuleError([(("layout",), f"must be among those measured of {model}: {'; '.join(known)}")])

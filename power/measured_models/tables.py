@@ -177,8 +177,8 @@ class _Table:
         return found
 
     def _named_board(self) -> str:
-        words = re.split(r"[^a-z0-9]+", self.name.casefold())
-        found = [word.upper() for word in words if BOARD.fullmatch(word)]
+        parts = re.split(r"[^a-z0-9]+", self.name.casefold())
+        found = [part.upper() for part in parts if BOARD.fullmatch(part)]
         if len(found) != 1:
             named = ", ".join(found) or "none"
             self.violations.append(

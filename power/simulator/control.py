@@ -36,7 +36,7 @@ class PolicyAlone:
         self._policy, self._state, self._setting = policy, policy.start(), UNTOUCHED
         self._row = row
         self._held_s = brake_delay_s + BRAKE_HELD_S
-        self._braked_s, self._judged_s = inf, -inf
+        self._braked_s, self._evaluated_s = inf, -inf
         self._limit_w = inf
         self.brakes = 0
         self.events: tuple[object, ...] = ()
@@ -53,11 +53,11 @@ class PolicyAlone:
         self._state, self._setting = self._policy.decide(self._state, observed)
         command = NO_SERVERS if self._setting.clocks == before else self._row.all
         brake = release = NO_SERVERS
-        if self._braked_s == inf and reading.row_w > limit_w and reading.at_s > self._judged_s:
+        if self._braked_s == inf and reading.row_w > limit_w and reading.at_s > self._evaluated_s:
             self._braked_s, brake = now_s, self._row.all
             self.brakes += 1
         elif now_s >= self._braked_s + self._held_s and reading.row_w < RELEASED_BELOW * limit_w:
-            self._braked_s, self._judged_s, release = inf, now_s, self._row.all
+            self._braked_s, self._evaluated_s, release = inf, now_s, self._row.all
         return Orders(
             GuardMode.NORMAL if self._braked_s == inf else GuardMode.BRAKED, self._setting, command, brake, release
         )

@@ -1,6 +1,6 @@
 """The compiled engine of a row: from event to event, and back to Python only if a decision could change something.
 
-Events: a request arrives, a prompt was read, an answer is written, a server woke up, a training job computes or
+Events: a request arrives, a prompt was read, an output is written, a server woke up, a training job computes or
 exchanges, a command or the brake takes effect, a window of the meter ends.  Between two events all power is constant,
 so energy is a sum of products.  docs/explanation/power/simulator.md has the state machines.
 

@@ -183,7 +183,7 @@ class _Run:
     def _do(self, orders: Orders) -> None:
         if orders.setting is not self._setting and orders.setting != self._setting:
             self._set(orders.setting)
-        if orders.quiet:
+        if orders.is_empty:
             return
         if orders.command.size:
             self._state.servers["commanded"][orders.command] = 1

@@ -1,8 +1,8 @@
 """The work of a server, from event to event.
 
-    idle --prompt--> reading --read--> writing --last answer written--> idle
+    idle --prompt--> reading --read--> writing --last output written--> idle
     writing --prompt--> reading               the other requests pause; the router starts the prompt
-    writing --an answer written--> writing
+    writing --an output written--> writing
 
 Tokens are counted once per server: all requests on a server write at the same pace, so a request ends when the count
 reaches its target.
@@ -42,7 +42,7 @@ def _read(state: RowState, i: int) -> None:
 
 @jit_inner
 def _finish(state: RowState, i: int) -> None:
-    """End the requests whose answers are complete."""
+    """End the requests whose outputs are complete."""
     server, now_s, k = state.servers[i], state.row[0].now_s, 0
     server.written, server.since_s = server.nearest, now_s
     while k < server.together:

@@ -52,7 +52,7 @@ def choices_of(
     return tuple(found)
 
 
-def worth_having(choices: Iterable[Choice], *, blocked_w: float) -> tuple[Choice, ...]:
+def efficient_choices(choices: Iterable[Choice], *, blocked_w: float) -> tuple[Choice, ...]:
     """Sort fastest first and keep only slower choices that save effective energy."""
     found: list[Choice] = []
     for choice in sorted(choices, key=lambda one: (one.time_s, one.energy_j)):
@@ -64,7 +64,7 @@ def worth_having(choices: Iterable[Choice], *, blocked_w: float) -> tuple[Choice
 def hull_of(choices: Iterable[Choice], *, blocked_w: float) -> tuple[Choice, ...]:
     """Return the points on the lower convex hull of (time, effective energy), fastest first."""
     hull: list[Choice] = []
-    for choice in worth_having(choices, blocked_w=blocked_w):
+    for choice in efficient_choices(choices, blocked_w=blocked_w):
         while len(hull) > 1 and _slope(hull[-2], choice, blocked_w) <= _slope(hull[-2], hull[-1], blocked_w):
             hull.pop()
         hull.append(choice)

@@ -11,7 +11,7 @@ import numpy as np
 
 from fleet.documents import RuleError
 from power.arrays import Floats
-from power.training.operating_points import Choice, effective_j, worth_having
+from power.training.operating_points import Choice, effective_j, efficient_choices
 from power.training.schedules import Iteration
 from power.training.time_energy_frontier import Frontier
 
@@ -43,7 +43,7 @@ def within(frontier: Frontier, deadline_s: float) -> Plan:
     if deadline_s < frontier.fastest_s * (1 - SAME):
         message = f"must be at least {frontier.fastest_s:g}, the time at the fastest clocks, got {deadline_s:g}"
         raise RuleError([(("deadline_s",), message)])
-    return planned_at(frontier, min(deadline_s, frontier.thriftiest.time_s))
+    return planned_at(frontier, min(deadline_s, frontier.least_energy.time_s))
 
 
 def beside_straggler(frontier: Frontier, straggler_s: float) -> Plan:
@@ -54,17 +54,17 @@ def beside_straggler(frontier: Frontier, straggler_s: float) -> Plan:
 def planned_at(frontier: Frontier, time_s: float) -> Plan:
     """Return a point of the frontier rounded to clocks that can be set."""
     iteration, point = frontier.iteration, frontier.at(time_s)
-    worth = [worth_having(one.choices, blocked_w=iteration.blocked_w) for one in iteration.computations]
-    levels = [_slowest(choices, time_s) for choices, time_s in zip(worth, point.times_s, strict=True)]
-    _spend_slack(iteration, worth, levels, point.time_s)
-    choices = [each[level] for each, level in zip(worth, levels, strict=True)]
+    efficient = [efficient_choices(one.choices, blocked_w=iteration.blocked_w) for one in iteration.computations]
+    levels = [_slowest(choices, time_s) for choices, time_s in zip(efficient, point.times_s, strict=True)]
+    _spend_slack(iteration, efficient, levels, point.time_s)
+    choices = [each[level] for each, level in zip(efficient, levels, strict=True)]
     whole_s = iteration.time_s([choice.time_s for choice in choices])
     return Plan(tuple(choices), whole_s, iteration.energy_j(choices), point.energy_j)
 
 
 def under_mean(frontier: Frontier, limit_w: float) -> Plan:
     """Return the fastest plan whose mean power is within a limit; raise RuleError if there is none."""
-    return _fastest(frontier, lambda plan: plan.mean_w, limit_w, field="limit_w", what="power")
+    return _fastest(frontier, lambda plan: plan.mean_w, limit_w, field="limit_w", quantity="power")
 
 
 def plan_within(frontier: Frontier, *, share_w: float) -> Plan:
@@ -73,14 +73,14 @@ def plan_within(frontier: Frontier, *, share_w: float) -> Plan:
     def peak_w(plan: Plan) -> float:
         return float(timeline(frontier.iteration, plan.choices)[1].max())
 
-    return _fastest(frontier, peak_w, share_w, field="share_w", what="peak")
+    return _fastest(frontier, peak_w, share_w, field="share_w", quantity="peak")
 
 
-def _fastest(frontier: Frontier, watts: Callable[[Plan], float], limit_w: float, *, field: str, what: str) -> Plan:
+def _fastest(frontier: Frontier, watts: Callable[[Plan], float], limit_w: float, *, field: str, quantity: str) -> Plan:
     low_s, high_s = frontier.fastest_s, frontier.slowest_s
     best = planned_at(frontier, high_s)
     if watts(best) > limit_w:
-        slowest = f"the {what} at the slowest clocks worth having"
+        slowest = f"the {quantity} at the slowest clocks worth having"
         raise RuleError([((field,), f"must be at least {watts(best):g}, {slowest}, got {limit_w:g}")])
     fastest = planned_at(frontier, low_s)
     if watts(fastest) <= limit_w:
@@ -112,24 +112,28 @@ def _slowest(choices: Sequence[Choice], time_s: float) -> int:
     return max((at for at, one in enumerate(choices) if one.time_s <= time_s * (1 + SAME)), default=0)
 
 
-def _spend_slack(iteration: Iteration, worth: Sequence[Sequence[Choice]], levels: list[int], deadline_s: float) -> None:
+def _spend_slack(
+    iteration: Iteration, efficient: Sequence[Sequence[Choice]], levels: list[int], deadline_s: float
+) -> None:
     """Slow computations down one by one: the largest saving that still fits first."""
     while True:
-        slack = _slack_s(iteration, [each[level].time_s for each, level in zip(worth, levels, strict=True)], deadline_s)
-        best = max(_slower(iteration.blocked_w, worth, levels, slack), default=None)
+        slack = _slack_s(
+            iteration, [each[level].time_s for each, level in zip(efficient, levels, strict=True)], deadline_s
+        )
+        best = max(_slower(iteration.blocked_w, efficient, levels, slack), default=None)
         if best is None:
             return
         levels[best[1]] = best[2]
 
 
 def _slower(
-    blocked_w: float, worth: Sequence[Sequence[Choice]], levels: Sequence[int], slack: Sequence[float]
+    blocked_w: float, efficient: Sequence[Sequence[Choice]], levels: Sequence[int], slack: Sequence[float]
 ) -> Iterator[tuple[float, int, int]]:
     """Iterate over (saved J, computation, its new level) of all single steps that fit."""
-    for at, (choices, level, room_s) in enumerate(zip(worth, levels, slack, strict=True)):
+    for at, (choices, level, slack_s) in enumerate(zip(efficient, levels, slack, strict=True)):
         now = choices[level]
         for other in range(level + 1, len(choices)):
-            if choices[other].time_s - now.time_s > room_s:
+            if choices[other].time_s - now.time_s > slack_s:
                 break
             yield effective_j(now, blocked_w) - effective_j(choices[other], blocked_w), at, other
 

@@ -73,7 +73,7 @@ def options_under(
         raise RuleError([(("rise_w",), f"must be above 0, got {rise_w:g}")])
     found = list(_tried(job, rise_w, within_s, sensitivity))
     ordered = sorted(found, key=lambda one: (one.slowdown, one.energy_ratio))
-    return tuple(_unbeaten(ordered))
+    return tuple(_undominated(ordered))
 
 
 def _tried(job: TrainingJob, rise_w: float, within_s: float, sensitivity: float) -> Iterator[Smoothed]:
@@ -87,7 +87,7 @@ def _tried(job: TrainingJob, rise_w: float, within_s: float, sensitivity: float)
             yield one
 
 
-def _unbeaten(ordered: Sequence[Smoothed]) -> Iterator[Smoothed]:
+def _undominated(ordered: Sequence[Smoothed]) -> Iterator[Smoothed]:
     least = np.inf
     for one in ordered:
         if one.energy_ratio < least - 1e-9:

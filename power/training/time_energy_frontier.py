@@ -53,7 +53,7 @@ class Frontier:
         return self.points[-1].time_s
 
     @property
-    def thriftiest(self) -> Point:
+    def least_energy(self) -> Point:
         return min(self.points, key=lambda point: point.energy_j)
 
     def at(self, time_s: float) -> Point:
@@ -258,42 +258,42 @@ class Network:
     def cut(self, source: int, sink: int, *, usable: Callable[[int], bool], tolerance: float) -> set[int] | None:
         """Return the source's side of a minimum cut; None if no flow suffices, so that nothing can end earlier."""
         while True:
-            came_by, reached = self._search(source, sink, usable, tolerance)
+            predecessors, reached = self._search(source, sink, usable, tolerance)
             if not reached:
-                return set(came_by)
-            path = self._path(came_by, source, sink)
-            room = min(self._room(at, forwards=forwards) for at, forwards in path)
-            if room == inf:
+                return set(predecessors)
+            path = self._path(predecessors, source, sink)
+            residual = min(self._residual(at, forwards=forwards) for at, forwards in path)
+            if residual == inf:
                 return None
             for at, forwards in path:
-                self.arcs[at].flow += room if forwards else -room
+                self.arcs[at].flow += residual if forwards else -residual
 
     def _search(
         self, source: int, sink: int, usable: Callable[[int], bool], tolerance: float
     ) -> tuple[dict[int, tuple[int, bool]], bool]:
         """Search breadth first, so that paths are short; return the predecessor of each moment."""
-        came_by, waiting = {source: (-1, True)}, deque([source])
+        predecessors, waiting = {source: (-1, True)}, deque([source])
         while waiting:
             here = waiting.popleft()
             for arcs, forwards in ((self.leaving[here], True), (self.entering[here], False)):
                 for at in arcs:
                     there = self.arcs[at].head if forwards else self.arcs[at].tail
-                    if there in came_by or not usable(at) or self._room(at, forwards=forwards) <= tolerance:
+                    if there in predecessors or not usable(at) or self._residual(at, forwards=forwards) <= tolerance:
                         continue
-                    came_by[there] = (at, forwards)
+                    predecessors[there] = (at, forwards)
                     if there == sink:
-                        return came_by, True
+                        return predecessors, True
                     waiting.append(there)
-        return came_by, False
+        return predecessors, False
 
-    def _room(self, at: int, *, forwards: bool) -> float:
+    def _residual(self, at: int, *, forwards: bool) -> float:
         arc = self.arcs[at]
         return arc.most - arc.flow if forwards else arc.flow - arc.least
 
-    def _path(self, came_by: dict[int, tuple[int, bool]], source: int, sink: int) -> list[tuple[int, bool]]:
+    def _path(self, predecessors: dict[int, tuple[int, bool]], source: int, sink: int) -> list[tuple[int, bool]]:
         path, here = [], sink
         while here != source:
-            at, forwards = came_by[here]
+            at, forwards = predecessors[here]
             path.append((at, forwards))
             here = self.arcs[at].tail if forwards else self.arcs[at].head
         return path

@@ -53,9 +53,9 @@ def _twice(feeds: Sequence[Feed], groups: Sequence[ServerGroup]) -> Iterator[Vio
         for name in expand(feed.name):
             if (earlier := first.setdefault(name, position)) != position:
                 yield ("feeds", position, "name"), f"power domain {name!r} is already feeds[{earlier}]"
-    seen: dict[str, int] = {}
+    positions: dict[str, int] = {}
     for position, group in enumerate(groups):
-        if (earlier := seen.setdefault(group.name, position)) != position:
+        if (earlier := positions.setdefault(group.name, position)) != position:
             yield ("groups", position, "name"), f"group {group.name!r} is already groups[{earlier}]"
 
 

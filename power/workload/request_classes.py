@@ -14,7 +14,7 @@ Tokens = Annotated[int, Field(ge=1, le=10_000_000)]
 
 
 class RequestClass(Frozen):
-    """Requests with prompt and answer sizes drawn uniformly from ranges, both ends included."""
+    """Requests with prompt and output sizes drawn uniformly from ranges, both ends included."""
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
     priority: Priority
@@ -28,7 +28,7 @@ class RequestClass(Frozen):
         return self
 
     def mean_service_s(self, model: ServerModel) -> float:
-        """Return the time of a lone request on a server at full clock: prompt and answer."""
+        """Return the time of a lone request on a server at full clock: prompt and output."""
         return mean_prompt_s(model, self.prompt_tokens) + model.token_s * sum(self.output_tokens) / 2
 
     def _violations(self) -> Iterator[Violation]:

@@ -58,4 +58,4 @@ class Work:
         if self.pool.min() < 0 or self.pool.max() >= len(self.pools):
             yield ("pool",), f"must be an index into the {len(self.pools)} pools"
         if self.prompt_tokens.min() < 1 or self.output_tokens.min() < 1:
-            yield ("prompt_tokens",), "prompts and answers must have at least one token"
+            yield ("prompt_tokens",), "prompts and outputs must have at least one token"

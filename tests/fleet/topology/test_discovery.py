@@ -57,7 +57,7 @@ def place(**levels: str) -> dict[str, str]:
 
 
 def unknown(found: Discovery) -> dict[str, tuple[str, ...]]:
-    return {each.what: each.nodes for each in found.unknown}
+    return {each.subject: each.nodes for each in found.unknown}
 
 
 @pytest.mark.parametrize("name", ["fleetwright.io/pdu", "fleetwright.io/power-domain", "cluster/power-domain"])
@@ -139,7 +139,7 @@ class TestKubernetes:
         found = topology_from_kubernetes_nodes(nodes, gpu_namer=namer)
         assert found.topology.index.node("n1").gpu == "L40S"
         assert found.topology.index.node("n2").gpu is None
-        (warning,) = (each for each in found.unknown if each.what == "gpu")
+        (warning,) = (each for each in found.unknown if each.subject == "gpu")
         assert str(warning) == "gpu unknown for n2: unknown GPU 'NVIDIA-L40'; nearest: NVIDIA-L40S"
 
     def test_a_node_without_labels_or_gpus_is_included(self) -> None:

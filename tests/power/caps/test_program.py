@@ -9,7 +9,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from fleet.solvers import Limits, Solver, SolveStatus
-from power.caps.options import Option, not_beaten, raises_no_peak
+from power.caps.options import Option, raises_no_peak, undominated
 from power.caps.power_model import Draw
 from power.caps.program import CapProblem, Choice, FeedLimit
 from power.caps.solving import CapResult, broken, solve
@@ -21,7 +21,7 @@ SIGMAS = 3.09
 def menu(levels: list[tuple[float, float, float, float]]) -> tuple[Option, ...]:
     """Options of one class, the first without loss."""
     made = [Option(1, 1, Draw(mean, own, common), 1, loss) for mean, own, common, loss in levels]
-    return not_beaten([made[0]._replace(loss=0.0), *made[1:]], sigmas=SIGMAS)
+    return undominated([made[0]._replace(loss=0.0), *made[1:]], sigmas=SIGMAS)
 
 
 watts = st.floats(0, 100).map(lambda value: round(value, 2))

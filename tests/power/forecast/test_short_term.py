@@ -164,7 +164,7 @@ class TestValue:
         later_s = len(watts) * STEP_S + 3600
         after = _after((watts[:200] + 1e5).tolist(), first_s=later_s, forecast=before)
         assert after.rise_w(10, 0.999) < 3 * before.rise_w(10, 0.999)
-        assert after.seen == len(watts) + 200
+        assert after.reading_count == len(watts) + 200
 
     def test_forecasts_do_not_depend_on_later_readings(self, day: Row) -> None:
         forecasts = replayed(_times(day)[:900], day.watts[:900])

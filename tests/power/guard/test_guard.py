@@ -26,7 +26,7 @@ class TestNormal:
         assert (first.mode, first.setting) == (GuardMode.NORMAL, SLOW)
         assert first.command.tolist() == list(range(SERVERS))
         guarded.step(0.8 * LIMIT_W)
-        assert guarded.all[-1].quiet
+        assert guarded.all[-1].is_empty
         assert not guarded.all[-1].events
 
     def test_a_quiet_step_returns_the_same_state_object(self) -> None:
@@ -60,7 +60,7 @@ class TestNormal:
         guarded = GuardedRow().steady()
         guarded.guard.policy = FixedPolicy(Setting(low_limit_w=150_000.0))
         orders = guarded.step(0.8 * LIMIT_W)
-        assert orders.quiet
+        assert orders.is_empty
         assert orders.setting.low_limit_w == 150_000.0
 
 
@@ -220,7 +220,7 @@ class TestCalm:
         calm = guarded.guard.calm(guarded.state, guarded.telemetry())
         assert calm == (0.9 * LIMIT_W, 10_000.0 - 60.0)
         while guarded.now_s + 2 < calm.until_s:
-            assert guarded.step(0.899 * LIMIT_W).quiet
+            assert guarded.step(0.899 * LIMIT_W).is_empty
 
     def test_the_calm_level_is_never_above_the_budget(self) -> None:
         guarded = GuardedRow(policy=FixedPolicy(calm_w=inf)).steady()
@@ -241,7 +241,7 @@ class TestCalm:
 def test_a_row_without_read_backs_is_not_verified_and_still_brakes() -> None:
     guarded = GuardedRow(read_back=False).steady()
     guarded.held[:2] = 1.0
-    assert guarded.step(0.8 * LIMIT_W).quiet
+    assert guarded.step(0.8 * LIMIT_W).is_empty
     assert guarded.step(1.1 * LIMIT_W).brake.size == SERVERS
 
 

@@ -74,7 +74,7 @@ def test_a_reloaded_driver_is_commanded_again_in_the_same_step() -> None:
     guarded.held[EPOCH, 7] += 1
     assert guarded.step(0.8 * LIMIT_W).command.tolist() == [7]
     assert [event.kind for event in guarded.all[-1].events] == [EventKind.DRIVER_RELOADED, EventKind.COMMANDED_AGAIN]
-    assert guarded.step(0.8 * LIMIT_W).quiet
+    assert guarded.step(0.8 * LIMIT_W).is_empty
 
 
 def test_a_driver_reloaded_during_a_brake_is_braked_again() -> None:
@@ -89,14 +89,14 @@ def test_a_cap_that_another_process_lifted_is_set_again() -> None:
     guarded = GuardedRow(policy=FixedPolicy(CAPPED)).steady()
     guarded.held[0, 3] = 1.0
     assert guarded.step(0.8 * LIMIT_W).command.tolist() == [3]
-    assert guarded.step(0.8 * LIMIT_W).quiet
+    assert guarded.step(0.8 * LIMIT_W).is_empty
 
 
 def test_clocks_rounded_to_device_steps_count_as_confirmed() -> None:
     guarded = GuardedRow(policy=FixedPolicy(CAPPED)).steady()
     guarded.held[:BRAKE] = np.floor(guarded.held[:BRAKE] * 1410 / 15) * 15 / 1410
     for _ in range(30):
-        assert guarded.step(0.8 * LIMIT_W).quiet
+        assert guarded.step(0.8 * LIMIT_W).is_empty
     assert not guarded.state.commands.unresponsive.any()
 
 
@@ -124,7 +124,7 @@ def test_an_old_report_does_not_count_against_a_server() -> None:
         guarded.now_s += 2.0
         guarded.reading = guarded.reading._replace(at_s=guarded.now_s) if guarded.reading else None
         guarded.state, orders = guarded.guard.step(guarded.state, guarded.telemetry())
-        assert orders.quiet
+        assert orders.is_empty
 
 
 class SingleOrderPath(GuardedRow):

@@ -93,7 +93,7 @@ class TestStaleTelemetry:
         """A new guard waits for the first reading, commands nothing, and then telemetry counts as lost."""
         guarded = GuardedRow()
         waited = [guarded.step() for _ in range(3)]
-        assert all(orders.mode is GuardMode.NORMAL and orders.quiet and not orders.events for orders in waited)
+        assert all(orders.mode is GuardMode.NORMAL and orders.is_empty and not orders.events for orders in waited)
         assert waited[-1].setting.high_limit_w == guarded.settings.telemetry_lost_high_limit * LIMIT_W
         assert guarded.step().mode is GuardMode.TELEMETRY_LOST
         assert guarded.all[-1].events[-1].cause is Cause.NO_TELEMETRY
@@ -116,7 +116,7 @@ class TestStaleTelemetry:
         guarded.reading = Reading(10.0, 0.8 * LIMIT_W)
         guarded.held[:2] = 0.4  # at which no load can exceed the budget
         for _ in range(3):
-            assert guarded.step().quiet
+            assert guarded.step().is_empty
         assert guarded.state.policy == ()
         assert guarded.step().mode is GuardMode.TELEMETRY_LOST
 
