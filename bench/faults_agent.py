@@ -5,7 +5,7 @@ the kernel walks twice the sockets of a node.  `core_share` is CPU time of the r
 system) over wall time, after its start; the monitor is another process.
 
 The rows with trains measure two processes together, a recorder and the node's prober, then a recorder that probes
-itself.  A process that is not counted answers the probes and sends as many.
+itself.  A process that is not counted replies to the probes and sends as many.
 """
 
 import multiprocessing
@@ -120,23 +120,23 @@ def _polls(peers: Peers) -> list[float]:
     """CPU of single polls, kernel included.  The cold caches of a recorder's pace are part of it."""
     source = SocketSource(node=0, peers=peers, max_held=HELD)
     spent: list[float] = []
-    seen = 0
+    complete = 0
     try:
         for poll in range(POLLS):
             began_s = time.thread_time()
             samples = source.poll(PERIOD_S * poll, wanted=False)
             spent.append((time.thread_time() - began_s) * 1e3)
-            seen += sum(len(sample.peers) == peers.nodes for sample in samples)
+            complete += sum(len(sample.peers) == peers.nodes for sample in samples)
             time.sleep(0.05)
     finally:
         source.close()
-    assert seen > POLLS - HELD
+    assert complete > POLLS - HELD
     return spent
 
 
 def _whole(recording: Recording, run_s: float) -> Cost:
     recorder = recorder_of(recording, started_s=time.time())
-    for _ in range(4):  # what is loaded and made at the first looks is not the pace's cost
+    for _ in range(4):  # what is loaded and made at the first polls is not the pace's cost
         recorder.poll()
     settle_memory()
     before_s, began_s = _cpu_s(), time.monotonic()
@@ -182,7 +182,7 @@ def _probe(peers: Peers, size_bytes: int) -> None:
     """The probers of all nodes but the last."""
     last = peers.nodes - 1
     made = [
-        Prober(node=node, peers=peers, size_bytes=size_bytes, every_s=PROBED_EVERY_S, talking=lambda: (last,))
+        Prober(node=node, peers=peers, size_bytes=size_bytes, every_s=PROBED_EVERY_S, connected_peers=lambda: (last,))
         for node in range(last)
     ]
     while True:
@@ -211,12 +211,12 @@ def _talk(addresses: list[str], each: int, ready: multiprocessing.connection.Con
 @contextmanager
 def _monitor() -> Iterator[str]:
     ours, theirs = multiprocessing.Pipe()
-    with child(_answer, theirs):
+    with child(_reply, theirs):
         assert ours.poll(60)
         yield f"http://127.0.0.1:{ours.recv()}"
 
 
-class _Answers(BaseHTTPRequestHandler):
+class _Accept(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
@@ -228,7 +228,7 @@ class _Answers(BaseHTTPRequestHandler):
         """Nothing."""
 
 
-def _answer(ready: multiprocessing.connection.Connection) -> None:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Answers)
+def _reply(ready: multiprocessing.connection.Connection) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Accept)
     ready.send(server.server_port)
     server.serve_forever()

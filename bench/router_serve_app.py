@@ -11,7 +11,7 @@ from ray import serve
 
 from bench.router import WEIGHTS, Receive, Send, engine
 from deploy.router.serve_app import behind_router
-from fleetwright.serve import Part, answered
+from fleetwright.serve import Part, stream_response
 
 LITTLE: Final[dict[str, Any]] = {"num_cpus": 0.1}
 AT_ONCE: Final = 1000  # requests in one replica
@@ -23,10 +23,10 @@ class EngineReplica:
     def __serve_build_asgi_app__(self) -> Any:
         return engine
 
-    async def answer_openai(
+    async def respond(
         self, method: str, target: str, headers: list[tuple[bytes, bytes]], body: bytes
     ) -> AsyncIterator[Part]:
-        async for part in answered(engine, method, target, headers, body):
+        async for part in stream_response(engine, method, target, headers, body):
             yield part
 
 
@@ -37,7 +37,7 @@ class PassingReplica:
         self._behind = behind
 
     def __serve_build_asgi_app__(self) -> Any:
-        return Passing(self._behind.options(method_name="answer_openai", stream=True))
+        return Passing(self._behind.options(method_name="respond", stream=True))
 
 
 @dataclass

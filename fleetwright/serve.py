@@ -5,11 +5,11 @@
             self._app = build_app(...)      # vLLM, SGLang, FastAPI: any ASGI application
 
         async def answer_openai(self, method, target, headers, body):
-            async for part in answered(self._app, method, target, headers, body):
+            async for part in stream_response(self._app, method, target, headers, body):
                 yield part
 
 The first part is (status, headers); the body follows as the application sends it.  A cancelled request cancels the
-application's task.  The builder of the application runs its lifespan.  `asks_for` and `answer_json` help small ASGI
+application's task.  The builder of the application runs its lifespan.  `is_request_for` and `send_json` help small ASGI
 applications.
 """
 
@@ -26,7 +26,7 @@ AsgiApp = Callable[[Message, Receive, Send], Awaitable[None]]
 Part = tuple[int, list[tuple[bytes, bytes]]] | bytes
 
 
-async def answered(
+async def stream_response(
     app: AsgiApp, method: str, target: str, headers: list[tuple[bytes, bytes]], body: bytes
 ) -> AsyncIterator[Part]:
     """Run one request.  Raise what the application raises."""
@@ -67,12 +67,12 @@ def below(root: str, path: str) -> str:
     return path[len(root) :] or "/" if root and (path + "/").startswith(root + "/") else path
 
 
-def asks_for(path: str, scope: Mapping[str, Any]) -> bool:
+def is_request_for(path: str, scope: Mapping[str, Any]) -> bool:
     """Return whether this is a request for exactly this path of the application."""
     return scope["type"] == "http" and below(scope.get("root_path", ""), str(scope.get("path", ""))) == path
 
 
-async def answer_json(send: Send, status: int, body: Mapping[str, Any]) -> None:
+async def send_json(send: Send, status: int, body: Mapping[str, Any]) -> None:
     data = json.dumps(body).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(data))]
     await send({"type": "http.response.start", "status": status, "headers": headers})

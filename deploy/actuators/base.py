@@ -1,6 +1,6 @@
 """The actuator protocol: read one target, write one change.
 
-A target consists of parts.  A part is what is scaled together: a deployment, a worker group or a run.  Its key in the
+A target consists of parts.  A part is scaled as a whole: a deployment, a worker group or a run.  Its key in the
 target's registration names the replicas it takes by GPU type, role, option and clock
 (`deploy.controller.plan_reader`), so prefill and decode, or two options on one GPU type, are two parts.  All
 counts are keyed by part.

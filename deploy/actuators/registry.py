@@ -1,7 +1,7 @@
 """Which actuator drives which kind of target, and which kinds this process can reach.
 
 A kind without a maker is not an error: a controller outside Kubernetes still drives Serve applications, and its report
-on other targets states what is missing.
+on other targets states the missing access.
 """
 
 import sys

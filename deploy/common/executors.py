@@ -9,8 +9,8 @@ from typing import Any, Protocol, TypeVar
 
 from fleet.errors import FleetwrightError
 
-Given = TypeVar("Given")
-Answer = TypeVar("Answer")
+Input = TypeVar("Input")
+Result = TypeVar("Result")
 
 CONNECT_S = 5.0
 
@@ -20,7 +20,7 @@ class UnreachableClusterError(FleetwrightError):
 
 
 class Runner(Protocol):
-    def run(self, work: Callable[[Given], Answer], inputs: Sequence[Given]) -> Iterator[tuple[int, Answer]]:
+    def run(self, work: Callable[[Input], Result], inputs: Sequence[Input]) -> Iterator[tuple[int, Result]]:
         """Yield (position of the input, result), in the order of completion."""
 
 
@@ -30,7 +30,7 @@ class Processes:
     def __init__(self, *, workers: int | None = None) -> None:
         self._workers = workers or cpu_count() or 1
 
-    def run(self, work: Callable[[Given], Answer], inputs: Sequence[Given]) -> Iterator[tuple[int, Answer]]:
+    def run(self, work: Callable[[Input], Result], inputs: Sequence[Input]) -> Iterator[tuple[int, Result]]:
         """Run the work in this process where one worker is enough."""
         workers = min(self._workers, len(inputs))
         if workers <= 1:
@@ -52,10 +52,10 @@ class RayTasks:
     def __init__(self, *, address: str) -> None:
         self._address = address
 
-    def run(self, work: Callable[[Given], Answer], inputs: Sequence[Given]) -> Iterator[tuple[int, Answer]]:
+    def run(self, work: Callable[[Input], Result], inputs: Sequence[Input]) -> Iterator[tuple[int, Result]]:
         import ray  # noqa: PLC0415 - an extra, and seconds to import
 
-        refuse_silence(self._address)
+        check_reachable(self._address)
         try:
             ray.init(address=self._address, log_to_driver=False, logging_level="ERROR")
         except (ConnectionError, ValueError, RuntimeError) as error:
@@ -70,7 +70,7 @@ class RayTasks:
             ray.shutdown()
 
 
-def refuse_silence(address: str) -> None:
+def check_reachable(address: str) -> None:
     """Fail at once where nothing listens: Ray itself retries for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdecimal():
@@ -81,8 +81,8 @@ def refuse_silence(address: str) -> None:
         raise UnreachableClusterError(f"no Ray cluster at {address}: {error}") from error
 
 
-def _called(work: Callable[[Given], Answer]) -> Callable[[Given], Answer]:
-    def call(given: Given) -> Answer:
+def _called(work: Callable[[Input], Result]) -> Callable[[Input], Result]:
+    def call(given: Input) -> Result:
         return work(given)
 
     return call

@@ -61,7 +61,7 @@ async def serve_beside(app: FastAPI, listener: socket.socket, work: Coroutine[An
 
 def unix_listener(path: Path, *, mode: int) -> socket.socket:
     """Return a Unix socket that never had more permissions than `mode`; the file of a dead process is replaced."""
-    if path.exists() and stat.S_ISSOCK(path.stat().st_mode) and not _answers(path):
+    if path.exists() and stat.S_ISSOCK(path.stat().st_mode) and not _accepts_connections(path):
         path.unlink()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o777 & ~mode)
@@ -124,6 +124,6 @@ class BodyLimit:
         return f"the body is over {self._limit_bytes} bytes"
 
 
-def _answers(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-        return asking.connect_ex(str(path)) == 0
+def _accepts_connections(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        return probe.connect_ex(str(path)) == 0

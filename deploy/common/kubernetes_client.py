@@ -61,22 +61,22 @@ class KubernetesServer:
             on=UnreachableError, attempts=ATTEMPTS, wait_initial=0.2, wait_jitter=0.2, wait_max=2.0
         ):
             with attempt:
-                return await self._ask("GET", path, query)
+                return await self._request("GET", path, query)
         raise AssertionError("the last attempt returns or raises")
 
     async def patch(self, path: str, operations: Operations) -> None:
         body = [dict(operation) for operation in operations]
-        await self._ask("PATCH", path, {"fieldManager": FIELD_MANAGER}, body)
+        await self._request("PATCH", path, {"fieldManager": FIELD_MANAGER}, body)
 
-    async def _ask(self, method: str, path: str, query: Mapping[str, str], body: Any = None) -> Any:
+    async def _request(self, method: str, path: str, query: Mapping[str, str], body: Any = None) -> Any:
         status, content = await self._exchange(method, path, query, body)
         if status == HTTPStatus.UNAUTHORIZED and self.renew is not None:  # tokens of exec plugins and files expire
             await self.renew()
             status, content = await self._exchange(method, path, query, body)
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
-            raise UnreachableError(f"{self._host} answered {status}: {member_or_line(content, 'message')}")
+            raise UnreachableError(f"{self._host} returned {status}: {member_or_line(content, 'message')}")
         if status >= HTTPStatus.BAD_REQUEST:
-            raise RefusedError(f"{self._host} answered {status}: {member_or_line(content, 'message')}", status=status)
+            raise RefusedError(f"{self._host} returned {status}: {member_or_line(content, 'message')}", status=status)
         try:
             return json.loads(content)
         except ValueError as error:
@@ -98,9 +98,9 @@ class KubernetesServer:
             response = await self.client.call_api(*request, _request_timeout=TIMEOUT_S)
             return int(response.status), await response.read()
         except TimeoutError as error:
-            raise UnreachableError(f"{self._host} did not answer within {TIMEOUT_S:g} s") from error
+            raise UnreachableError(f"{self._host} did not respond within {TIMEOUT_S:g} s") from error
         except (ClientError, OSError) as error:
-            raise UnreachableError(f"{self._host} does not answer: {reason_of(error)}") from error
+            raise UnreachableError(f"{self._host} does not respond: {reason_of(error)}") from error
 
     @property
     def _host(self) -> str:

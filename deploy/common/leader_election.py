@@ -63,11 +63,11 @@ class Leadership:
         self._api, self._settings, self._clock = api, settings, clock
         self._observed: _Observed | None = None
         self._until_s = float("-inf")
-        self._answered = False
+        self._api_reachable = False
         self._role = LeaseRole.UNKNOWN  # as last logged
         self._since: datetime | None = None
         self.was_requested = False
-        self._bounds: set[asyncio.Timeout] = set()  # of what is being done
+        self._bounds: set[asyncio.Timeout] = set()  # of the blocks of `acting`
 
     @property
     def left_s(self) -> float:
@@ -82,7 +82,7 @@ class Leadership:
     def role(self) -> LeaseRole:
         if self.holds:
             return LeaseRole.LEADER
-        return LeaseRole.FOLLOWER if self._answered else LeaseRole.UNKNOWN
+        return LeaseRole.FOLLOWER if self._api_reachable else LeaseRole.UNKNOWN
 
     @property
     def since(self) -> datetime | None:
@@ -129,9 +129,9 @@ class Leadership:
         try:
             async with asyncio.timeout(self._settings.lease_s):
                 await self._renew()
-            self._answered = True
+            self._api_reachable = True
         except (ApiError, TimeoutError) as error:
-            self._answered = False
+            self._api_reachable = False
             log.warning("lease_not_renewed", lease=self._settings.name, reason=str(error) or "no response")
         self.was_requested = True
         self._log_role()
@@ -173,14 +173,14 @@ class Leadership:
     async def _poll(self) -> _Observed | None:
         """Read the lease; the time of its first observation stays while it does not change."""
         try:
-            seen = await self._api.get_lease(self._settings.name)
+            current = await self._api.get_lease(self._settings.name)
         except NotFoundError:
             self._observed = None
             return None
-        if seen.document.holder != self._settings.holder:
+        if current.document.holder != self._settings.holder:
             self._until_s = float("-inf")  # an operator may reassign it early
-        if self._observed is None or self._observed.lease.etag != seen.etag:
-            self._observed = _Observed(seen, self._clock.steady_s())
+        if self._observed is None or self._observed.lease.etag != current.etag:
+            self._observed = _Observed(current, self._clock.steady_s())
         return self._observed
 
     def _may_take(self, observed: _Observed) -> bool:

@@ -16,8 +16,8 @@ from deploy.common.errors import UnreachableError
 
 LIMIT_S: Final = 20.0  # for a call and the wait for its turn; Ray itself gives up after 60
 
-Given = ParamSpec("Given")
-Answer = TypeVar("Answer")
+Params = ParamSpec("Params")
+Result = TypeVar("Result")
 
 
 class BlockingCalls:
@@ -25,36 +25,38 @@ class BlockingCalls:
         self._limit_s = limit_s
         self._in_flight: dict[str, asyncio.Future[Any]] = {}
 
-    async def call(self, kind: str, work: Callable[Given, Answer], *args: Given.args, **named: Given.kwargs) -> Answer:
+    async def call(
+        self, kind: str, work: Callable[Params, Result], *args: Params.args, **named: Params.kwargs
+    ) -> Result:
         """Return the result of `work`.  Raise UnreachableError where `work`, or the call before it, takes too long."""
         try:
             async with asyncio.timeout(self._limit_s):
                 while (before := self._in_flight.get(kind)) is not None:
                     await asyncio.wait([before])
-                answer = self._begun(kind, partial(work, *args, **named))
-                await asyncio.wait([answer])
+                future = self._begun(kind, partial(work, *args, **named))
+                await asyncio.wait([future])
         except TimeoutError as error:
-            raise UnreachableError(f"{kind}: no answer within {self._limit_s:g} s") from error
-        return answer.result()
+            raise UnreachableError(f"{kind}: no response within {self._limit_s:g} s") from error
+        return future.result()
 
-    def _begun(self, kind: str, work: Callable[[], Answer]) -> asyncio.Future[Answer]:
+    def _begun(self, kind: str, work: Callable[[], Result]) -> asyncio.Future[Result]:
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Answer] = loop.create_future()
+        future: asyncio.Future[Result] = loop.create_future()
 
         def run() -> None:
             try:
-                settle = partial(answer.set_result, work())
+                settle = partial(future.set_result, work())
             except BaseException as error:  # noqa: BLE001 - passed on to the caller
-                settle = partial(answer.set_exception, error)
+                settle = partial(future.set_exception, error)
             with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(self._ended, kind, answer, settle)
+                loop.call_soon_threadsafe(self._ended, kind, future, settle)
 
         # A daemon thread: a call that never returns must not block the end of the process.
         threading.Thread(target=run, name=f"call: {kind}", daemon=True).start()
-        self._in_flight[kind] = answer
-        return answer
+        self._in_flight[kind] = future
+        return future
 
-    def _ended(self, kind: str, answer: asyncio.Future[Any], settle: Callable[[], None]) -> None:
+    def _ended(self, kind: str, future: asyncio.Future[Any], settle: Callable[[], None]) -> None:
         del self._in_flight[kind]
         settle()
-        answer.exception()  # retrieved, so that asyncio does not log it
+        future.exception()  # retrieved, so that asyncio does not log it

@@ -50,7 +50,7 @@ class _RayData(BaseModel):
     result: _RayListing
 
 
-class _RayAnswer(BaseModel):
+class _RayResponse(BaseModel):
     data: _RayData
 
 
@@ -118,11 +118,11 @@ def _ray_nodes(dashboard_url: str, http: httpx.Client) -> list[_RayNode]:
     try:
         response = http.get(url, params=query, timeout=httpx.Timeout(READ_S, connect=CONNECT_S))
     except httpx.RequestError as error:
-        raise UnreachableError(f"no answer from {url}: {str(error) or type(error).__name__}") from error
+        raise UnreachableError(f"no response from {url}: {str(error) or type(error).__name__}") from error
     if response.status_code != HTTPStatus.OK:
-        raise ActuationError(f"{url} answered {response.status_code}: {member_or_line(response.content, 'msg')}")
+        raise ActuationError(f"{url} returned {response.status_code}: {member_or_line(response.content, 'msg')}")
     try:
-        listing = _RayAnswer.model_validate_json(response.content).data.result
+        listing = _RayResponse.model_validate_json(response.content).data.result
     except ValidationError as error:
         raise ActuationError(f"{url} is not Ray's State API: {error.errors()[0]['msg']}") from error
     _require_whole(listing, url)
@@ -155,10 +155,10 @@ def _kubernetes_nodes(kubeconfig: Path | None, context: str | None, page_size: i
         following: str | None = None
         while following != "":
             # Raw JSON: three fields of each node are needed, not an object of a hundred.
-            answer = core.list_node(
+            response = core.list_node(
                 limit=page_size, _continue=following, _request_timeout=(CONNECT_S, READ_S), _preload_content=False
             )
-            page = _NodePage.model_validate_json(answer.data)
+            page = _NodePage.model_validate_json(response.data)
             yield from page.items
             following = page.metadata.following
 
@@ -201,10 +201,10 @@ def _refusals_of(host: str) -> Iterator[None]:
     except ValidationError as error:
         raise ActuationError(f"{host} returned no valid Kubernetes response: {error.errors()[0]['msg']}") from error
     except HTTPError as error:
-        raise UnreachableError(f"no answer from {host}: {error}") from error
+        raise UnreachableError(f"no response from {host}: {error}") from error
     except ApiException as error:
         if not error.status:  # TLS failed
-            raise UnreachableError(f"no answer from {host}: {' '.join(str(error.reason).split())}") from error
+            raise UnreachableError(f"no response from {host}: {' '.join(str(error.reason).split())}") from error
         raise ActuationError(
-            f"{host} answered {error.status}: {member_or_line(error.body or b'', 'message')}"
+            f"{host} returned {error.status}: {member_or_line(error.body or b'', 'message')}"
         ) from error

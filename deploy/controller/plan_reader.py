@@ -1,6 +1,6 @@
 """From a stored plan to replicas per part of a target, or the reason why the plan must not be applied.
 
-A part is what is scaled together: a deployment, a worker group, a run.  Its key has the form of the plan's option
+A part is scaled as a whole: a deployment, a worker group, a run.  Its key has the form of the plan's option
 names, with the GPU type in place of the offer:
 
     H100-SXM                   any replica on this GPU type
@@ -21,7 +21,7 @@ from api.client import AsyncClient, NotFoundError
 from api.schemas.plans import PlanRecord
 from api.schemas.targets import TargetSpec
 from deploy.common.errors import PlanUnusableError
-from planner.answer import Allocation
+from planner.result import Allocation
 from power.controls import FULL_CLOCK
 
 ROLES = ("prefill", "decode")
@@ -119,20 +119,20 @@ def planned_clocks(record: PlanRecord, spec: TargetSpec) -> dict[str, float]:
 
 def allocations_by_part(record: PlanRecord, spec: TargetSpec) -> list[tuple[Allocation, str]]:
     """Return the plan's allocations for the target's workload, each with its part."""
-    _check_answers(record, spec.workload)
+    _check_covers_workload(record, spec.workload)
     parts = spec.application.parts
     found: list[tuple[Allocation, str]] = []
-    homeless: set[str] = set()
+    unassigned: set[str] = set()
     for entry in record.plan.allocation:
         if entry.workload != spec.workload:
             continue
         if (part := part_of(entry, parts)) is None:
-            homeless.add(_lacking(entry, parts))
+            unassigned.add(_missing_key(entry, parts))
         else:
             found.append((entry, part))
-    if homeless:
+    if unassigned:
         raise PlanUnusableError(
-            f"plan {record.id} uses {', '.join(sorted(homeless))}, for which the target names no deployment; "
+            f"plan {record.id} uses {', '.join(sorted(unassigned))}, for which the target names no deployment; "
             f"it has: {', '.join(sorted(parts))}"
         )
     return found
@@ -152,7 +152,7 @@ def _option(entry: Allocation) -> str:
     return name if entry.clock is None else name.removesuffix(f"@{entry.clock:g}")
 
 
-def _check_answers(record: PlanRecord, workload: str) -> None:
+def _check_covers_workload(record: PlanRecord, workload: str) -> None:
     status = record.plan.status
     if not status.has_mix:
         because = f" ({record.plan.explanation[0]})" if record.plan.explanation else ""
@@ -162,7 +162,7 @@ def _check_answers(record: PlanRecord, workload: str) -> None:
         raise PlanUnusableError(f"plan {record.id} has no workload {workload!r}; it has: {', '.join(sorted(names))}")
 
 
-def _lacking(entry: Allocation, parts: Collection[str]) -> str:
+def _missing_key(entry: Allocation, parts: Collection[str]) -> str:
     """Return the key that would take these replicas: the GPU type, unless the target has narrower keys on it."""
     narrowed = any(part.startswith((f"{entry.gpu}/", f"{entry.gpu}@")) for part in parts)
     return f"{part_names(entry)[0]} (x{entry.gpus_per_replica})" if narrowed else entry.gpu

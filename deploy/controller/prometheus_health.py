@@ -22,7 +22,7 @@ from deploy.common.errors import UnreachableError
 from deploy.controller.health_check import Health
 
 TIMEOUT_S = 5.0  # for one value, from connecting to the last byte
-ANSWER_MAX_BYTES = 1_000_000
+MAX_RESPONSE_BYTES = 1_000_000
 MAX = 1e12  # stands for an infinite value (a histogram's last bucket)
 
 Sample = tuple[float, str]
@@ -33,7 +33,7 @@ class _Series(BaseModel):
 
 
 class _Vector(BaseModel):
-    resultType: Literal["vector"]  # noqa: N815 # Prometheus's word
+    resultType: Literal["vector"]  # noqa: N815 # Prometheus's name
     result: list[_Series]
 
     @property
@@ -42,7 +42,7 @@ class _Vector(BaseModel):
 
 
 class _Scalar(BaseModel):
-    resultType: Literal["scalar"]  # noqa: N815 # Prometheus's word
+    resultType: Literal["scalar"]  # noqa: N815 # Prometheus's name
     result: Sample
 
     @property
@@ -50,7 +50,7 @@ class _Scalar(BaseModel):
         return [self.result]
 
 
-class _Answer(BaseModel):
+class _QueryResponse(BaseModel):
     status: Literal["success"]
     data: Annotated[_Vector | _Scalar, Discriminator("resultType")]
 
@@ -82,10 +82,10 @@ class PrometheusHealth:
     async def _value(self, probe: HealthProbe, query: str) -> float:
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                answer = _read(await self._fetch(probe, query))
+                response = _read(await self._fetch(probe, query))
         except TimeoutError as error:
-            raise UnreachableError(f"{probe.prometheus_url} did not answer within {TIMEOUT_S:g} s") from error
-        samples = answer.data.samples
+            raise UnreachableError(f"{probe.prometheus_url} did not respond within {TIMEOUT_S:g} s") from error
+        samples = response.data.samples
         if not samples:
             raise UnreachableError("the query gives no value")
         oldest_s = self.now().timestamp() - min(at_s for at_s, _value in samples)
@@ -103,22 +103,20 @@ class PrometheusHealth:
             async with self.http.stream("POST", url, data={"query": query}, timeout=TIMEOUT_S) as response:
                 async for part in response.aiter_bytes():
                     body += part
-                    if len(body) > ANSWER_MAX_BYTES:
-                        raise UnreachableError(
-                            f"{probe.prometheus_url} answers with more than {ANSWER_MAX_BYTES} bytes"
-                        )
+                    if len(body) > MAX_RESPONSE_BYTES:
+                        raise UnreachableError(f"{probe.prometheus_url} returns more than {MAX_RESPONSE_BYTES} bytes")
         except (httpx.RequestError, httpx.InvalidURL) as error:
             reason = str(error) or type(error).__name__
-            raise UnreachableError(f"{probe.prometheus_url} does not answer: {reason}") from error
+            raise UnreachableError(f"{probe.prometheus_url} does not respond: {reason}") from error
         if response.status_code != HTTPStatus.OK:
-            raise UnreachableError(f"{probe.prometheus_url} answered {response.status_code}: {_excerpt(body)}")
+            raise UnreachableError(f"{probe.prometheus_url} returned {response.status_code}: {_excerpt(body)}")
         return body
 
 
 async def unread_health(probe: HealthProbe) -> Health:
     """Return the health for a process without access to Prometheus."""
-    asked = {"error rate": probe.error_rate_query, "latency": probe.latency_query}
-    missing = {name: "this controller does not read health" for name, query in asked.items() if query is not None}
+    queries = {"error rate": probe.error_rate_query, "latency": probe.latency_query}
+    missing = {name: "this controller does not read health" for name, query in queries.items() if query is not None}
     return Health(readings=Readings(), missing=missing)
 
 
@@ -128,9 +126,9 @@ async def prometheus_health(*, now: Callable[[], datetime]) -> AsyncIterator[Pro
         yield PrometheusHealth(http, now)
 
 
-def _read(body: bytes) -> _Answer:
+def _read(body: bytes) -> _QueryResponse:
     try:
-        return _Answer.model_validate_json(body)
+        return _QueryResponse.model_validate_json(body)
     except ValidationError as error:
         raise UnreachableError(f"the response is not Prometheus's: {error.errors()[0]['msg']}") from error
 

@@ -280,7 +280,7 @@ class Reconciler:
         return (await self.api.get_target(target.name)).document != target
 
     async def _store_state(self, state: ReconcileState, phase: Phase, notes: str | None) -> None:
-        """Store what is about to be done, so that a controller that starts after a crash counts it."""
+        """Store the next change, so that a controller that starts after a crash counts it."""
         spec, now = state.target.spec, self.clock.now()
         state.memory = with_spent(state.memory, spec, replicas=sum(step.size for step in state.steps), now=now)
         if spec.health is not None and phase is not Phase.ROLLING_BACK:

@@ -37,7 +37,7 @@ def change_set_digest(
 ) -> str | None:
     """Return the digest of the writes that are left; None when there is none.
 
-    It covers requested counts instead of running ones: a replica that restarts does not change what is to be written.
+    It covers requested counts instead of running ones: a replica that restarts does not change the digest.
     """
     counts = [
         (part, parts[part], observation.requested[part], count)
@@ -52,7 +52,7 @@ def change_set_digest(
 
 @dataclass(slots=True)
 class ReconcileState:
-    """Filled in the order of the fields; a failure reports what was found before it."""
+    """Filled in the order of the fields; a failure reports the fields filled before it."""
 
     target: Target
     observation: Observation = field(default_factory=lambda: Observation(requested={}, running={}))

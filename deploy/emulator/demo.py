@@ -1,4 +1,4 @@
-"""Plays `fleetwright demo`: applies plans to emulated workers under load, act by act, and measures each.
+"""Runs `fleetwright demo`: applies plans to emulated workers under load, act by act, and measures each.
 
 The API and its controller run already.  The demo requests plans, sets them on the target, generates load and reports
 the measurements; the controller applies counts, clocks and the routing table.
@@ -29,14 +29,14 @@ from power.controls import FULL_CLOCK
 
 PATH = "/v1/completions"
 OK = 200
-MAX_SAID = 200
+MAX_ERROR_CHARS = 200
 NAME = "demo"
 IMPORT_PATH = "deploy.emulator.serve_app:build"
 IN_FLIGHT = dict.fromkeys(POOLS.values(), 256)  # of a replica: vLLM's max_num_seqs, beyond which its own queue begins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class CompletedRequest:
     sent_s: float
     ttft_s: float
     e2e_s: float
@@ -51,17 +51,17 @@ class Load:
     buckets: SizeBuckets
     rng: np.random.Generator
     rate_rps: float  # in seconds of this machine
-    answered: list[Answered] = field(default_factory=list)
+    completed: list[CompletedRequest] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     _under_way: set["asyncio.Task[None]"] = field(default_factory=set)
 
     @property
     def sent(self) -> int:
-        return len(self.answered) + len(self.lost) + len(self._under_way)
+        return len(self.completed) + len(self.lost) + len(self._under_way)
 
     async def keep_sending(self) -> None:
         while True:
-            task = asyncio.create_task(self._ask(*self._size()))
+            task = asyncio.create_task(self._send_request(*self._size()))
             self._under_way.add(task)
             task.add_done_callback(self._under_way.discard)
             await asyncio.sleep(self.rng.exponential(1.0 / self.rate_rps))
@@ -75,23 +75,23 @@ class Load:
         weights = np.array([cell.share for cell in cells])
         return cells[self.rng.choice(len(cells), p=weights / weights.sum())].edge
 
-    async def _ask(self, prompt_tokens: int, output_tokens: int) -> None:
+    async def _send_request(self, prompt_tokens: int, output_tokens: int) -> None:
         sent_s = asyncio.get_running_loop().time()
         body = {"prompt": [1] * prompt_tokens, "max_tokens": output_tokens}
         try:
-            answer = await self.http.post(f"{self.url}{PATH}", json=body)
-            if answer.status_code != OK:
-                self.lost.append(f"{answer.status_code}: {answer.text[:MAX_SAID]}")
+            response = await self.http.post(f"{self.url}{PATH}", json=body)
+            if response.status_code != OK:
+                self.lost.append(f"{response.status_code}: {response.text[:MAX_ERROR_CHARS]}")
                 return
-            document = answer.json()
+            document = response.json()
             if document["usage"]["completion_tokens"] != output_tokens:
                 self.lost.append("an incomplete response")
                 return
         except (httpx.HTTPError, ValueError, KeyError) as error:
-            self.lost.append(repr(error)[:MAX_SAID])
+            self.lost.append(repr(error)[:MAX_ERROR_CHARS])
             return
         timing = document["twin"]
-        self.answered.append(Answered(sent_s=sent_s, ttft_s=timing["ttft_s"], e2e_s=timing["e2e_s"]))
+        self.completed.append(CompletedRequest(sent_s=sent_s, ttft_s=timing["ttft_s"], e2e_s=timing["e2e_s"]))
 
 
 @asynccontextmanager
@@ -142,11 +142,11 @@ class Demo:
     patience_s: float
     seed: int = 1
 
-    async def play(self, acts: Sequence[Act]) -> AsyncGenerator[ActResult, None]:
+    async def run(self, acts: Sequence[Act]) -> AsyncGenerator[ActResult, None]:
         records = [await self.api.create_plan(act.request(today=datetime.now(UTC).date())) for act in acts]
         spec = self._spec(records[0])
-        async with self.sandbox.playing(self._application(records[0], spec), patience_s=self.patience_s):
-            await self._answers()
+        async with self.sandbox.deployed(self._application(records[0], spec), patience_s=self.patience_s):
+            await self._wait_for_router()
             await self.api.create_target(NAME, spec)
             async with httpx.AsyncClient(trust_env=False, timeout=self.patience_s, limits=httpx.Limits()) as http:
                 for act, record in zip(acts, records, strict=True):
@@ -164,10 +164,10 @@ class Demo:
         loop = asyncio.get_running_loop()
         async with sending(load):
             began_s = loop.time()
-            status = await self._carry_out(record)
+            status = await self._apply_plan(record)
             applied_s = loop.time()
             power_w = await self._mean_w(until_s=applied_s + self.seconds)
-        seen = [each for each in load.answered if each.sent_s >= applied_s]
+        measured = [each for each in load.completed if each.sent_s >= applied_s]
         return ActResult(
             act=act.name,
             plan_id=record.id,
@@ -182,13 +182,13 @@ class Demo:
             requests=load.sent,
             lost=len(load.lost),
             lost_because=load.lost[0] if load.lost else None,
-            ttft_p50_s=percentile_s([each.ttft_s for each in seen], 0.5),
-            ttft_p95_s=percentile_s([each.ttft_s for each in seen], 0.95),
-            e2e_p50_s=percentile_s([each.e2e_s for each in seen], 0.5),
-            e2e_p95_s=percentile_s([each.e2e_s for each in seen], 0.95),
+            ttft_p50_s=percentile_s([each.ttft_s for each in measured], 0.5),
+            ttft_p95_s=percentile_s([each.ttft_s for each in measured], 0.95),
+            e2e_p50_s=percentile_s([each.e2e_s for each in measured], 0.5),
+            e2e_p95_s=percentile_s([each.e2e_s for each in measured], 0.95),
         )
 
-    async def _carry_out(self, record: PlanRecord) -> TargetStatus:
+    async def _apply_plan(self, record: PlanRecord) -> TargetStatus:
         spec = self._spec(record)
         target = await self.api.get_target(NAME)
         if target.document.spec != spec:
@@ -204,33 +204,33 @@ class Demo:
             return found.phase is Phase.APPLIED and found.plan_id == record.id
 
         try:
-            await wait_until(in_place, what="the plan to be in place", patience_s=self.patience_s)
+            await wait_until(in_place, description="the plan to be in place", patience_s=self.patience_s)
         except SandboxError as error:
             message = latest[0].message if latest else None
             raise SandboxError(f"{error}; the controller reports: {message or 'nothing'}") from error
         return latest[0]
 
-    async def _answers(self) -> None:
-        async def answers() -> bool:
+    async def _wait_for_router(self) -> None:
+        async def responds() -> bool:
             try:
                 return (await self.sandbox.http.get(f"{self.sandbox.url}{METER_PATH}")).is_success
             except httpx.HTTPError:
                 return False
 
-        await wait_until(answers, what="a response through the router", patience_s=self.patience_s)
+        await wait_until(responds, description="a response through the router", patience_s=self.patience_s)
 
     async def _mean_w(self, *, until_s: float) -> float:
         """Return the mean power of all running replicas, over the polls with reports of all of them, at least one."""
         samples: list[float] = []
 
         async def is_over() -> bool:
-            answer = await self.sandbox.http.get(f"{self.sandbox.url}{METER_PATH}")
-            reports = answer.json() if answer.is_success else {}
+            response = await self.sandbox.http.get(f"{self.sandbox.url}{METER_PATH}")
+            reports = response.json() if response.is_success else {}
             if (running := await self._running()) <= reports.keys():
                 samples.append(sum(reports[replica]["power_w"] for replica in running))
             return bool(samples) and asyncio.get_running_loop().time() >= until_s
 
-        await wait_until(is_over, what="reports of all workers", patience_s=self.seconds + self.patience_s)
+        await wait_until(is_over, description="reports of all workers", patience_s=self.seconds + self.patience_s)
         return float(np.mean(samples))
 
     async def _running(self) -> set[str]:

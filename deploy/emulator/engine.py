@@ -174,7 +174,7 @@ class Engine:
         for sequence in tuple(self._running):
             chunk = min(sequence.missing, budget)
             while free < chunk and sequence in self._running:
-                free += self._push_out_last()
+                free += self._preempt_last()
             if chunk == 0 or sequence not in self._running:
                 break
             scheduled.append((sequence, chunk))
@@ -193,7 +193,7 @@ class Engine:
             scheduled.append((sequence, chunk))
             budget, free = budget - chunk, free - chunk
 
-    def _push_out_last(self) -> int:
+    def _preempt_last(self) -> int:
         """Preempt the last sequence: it keeps its tokens and recomputes them later; its cache is released."""
         sequence = self._running.pop()
         held, sequence.cached, sequence.decodes = sequence.cached, 0, False

@@ -13,7 +13,7 @@ from math import inf
 from typing import Any
 
 from deploy.router.errors import BadRequestError
-from deploy.router.openai import Question, arrival_of
+from deploy.router.openai import ProxiedRequest, arrival_of
 from fleet.errors import FleetwrightError
 
 BYTES_PER_TOKEN = 4
@@ -32,7 +32,7 @@ class InvalidRequestError(FleetwrightError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class CompletionRequest:
     chat: bool
     prompt_tokens: int
     output_tokens: int
@@ -40,10 +40,10 @@ class Ask:
     include_usage: bool
 
 
-def read_ask(path: str, body: bytes) -> Ask:
+def parse_request(path: str, body: bytes) -> CompletionRequest:
     """Parse a request, with the sizes that the router reads.  Raise InvalidRequestError."""
     try:
-        arrival = arrival_of(Question(method="POST", target=path, headers=(), body=body))
+        arrival = arrival_of(ProxiedRequest(method="POST", target=path, headers=(), body=body))
     except BadRequestError as error:
         raise InvalidRequestError(f"{error.param}: {error}" if error.param else str(error)) from error
     if arrival.max_output_tokens != inf and not 1 <= arrival.max_output_tokens <= MAX_TOKENS:
@@ -51,7 +51,7 @@ def read_ask(path: str, body: bytes) -> Ask:
     counted = arrival.prompt_tokens
     document = json.loads(body)
     options = document.get("stream_options")
-    return Ask(
+    return CompletionRequest(
         chat=path.endswith("/chat/completions"),
         prompt_tokens=max(1, -(-arrival.prompt_bytes // BYTES_PER_TOKEN) if counted is None else counted),
         output_tokens=DEFAULT_TOKENS if arrival.max_output_tokens == inf else int(arrival.max_output_tokens),
@@ -60,25 +60,27 @@ def read_ask(path: str, body: bytes) -> Ask:
     )
 
 
-def event(ask: Ask, *, key: str, model: str, index: int, last: bool) -> bytes:
+def event(request: CompletionRequest, *, key: str, model: str, index: int, last: bool) -> bytes:
     reason = "length" if last else None
     choice: dict[str, Any] = {"index": 0, "finish_reason": reason}
-    choice |= {"delta": {"content": _word(index)}} if ask.chat else {"text": _word(index)}
-    kind = "chat.completion.chunk" if ask.chat else "text_completion"
+    choice |= {"delta": {"content": _token_text(index)}} if request.chat else {"text": _token_text(index)}
+    kind = "chat.completion.chunk" if request.chat else "text_completion"
     return _event({"id": key, "object": kind, "model": model, "choices": [choice]})
 
 
-def usage_event(ask: Ask, *, key: str, model: str, twin: Mapping[str, Any]) -> bytes:
-    kind = "chat.completion.chunk" if ask.chat else "text_completion"
-    return _event({"id": key, "object": kind, "model": model, "choices": [], "usage": _usage(ask), "twin": dict(twin)})
+def usage_event(request: CompletionRequest, *, key: str, model: str, twin: Mapping[str, Any]) -> bytes:
+    kind = "chat.completion.chunk" if request.chat else "text_completion"
+    return _event(
+        {"id": key, "object": kind, "model": model, "choices": [], "usage": _usage(request), "twin": dict(twin)}
+    )
 
 
-def whole(ask: Ask, *, key: str, model: str, twin: Mapping[str, Any]) -> bytes:
-    text = "".join(map(_word, range(ask.output_tokens)))
+def whole(request: CompletionRequest, *, key: str, model: str, twin: Mapping[str, Any]) -> bytes:
+    text = "".join(map(_token_text, range(request.output_tokens)))
     choice: dict[str, Any] = {"index": 0, "finish_reason": "length"}
-    choice |= {"message": {"role": "assistant", "content": text}} if ask.chat else {"text": text}
-    kind = "chat.completion" if ask.chat else "text_completion"
-    document = {"id": key, "object": kind, "model": model, "choices": [choice], "usage": _usage(ask)}
+    choice |= {"message": {"role": "assistant", "content": text}} if request.chat else {"text": text}
+    kind = "chat.completion" if request.chat else "text_completion"
+    document = {"id": key, "object": kind, "model": model, "choices": [choice], "usage": _usage(request)}
     return json.dumps(document | {"twin": dict(twin)}).encode()
 
 
@@ -95,13 +97,13 @@ def _event(document: Mapping[str, Any]) -> bytes:
     return b"data: " + json.dumps(document).encode() + b"\n\n"
 
 
-def _usage(ask: Ask) -> dict[str, int]:
+def _usage(request: CompletionRequest) -> dict[str, int]:
     return {
-        "prompt_tokens": ask.prompt_tokens,
-        "completion_tokens": ask.output_tokens,
-        "total_tokens": ask.prompt_tokens + ask.output_tokens,
+        "prompt_tokens": request.prompt_tokens,
+        "completion_tokens": request.output_tokens,
+        "total_tokens": request.prompt_tokens + request.output_tokens,
     }
 
 
-def _word(index: int) -> str:
+def _token_text(index: int) -> str:
     return f"t{index} "

@@ -20,7 +20,7 @@ ACCELERATOR_LABEL = "ray.io/accelerator-type"
 APPLICATIONS = "api/serve/applications/"
 SERVE_PORT = 8000  # Serve's default port
 END_S = 60.0
-LOOK_S = 0.25
+POLL_S = 0.25
 LOG_LINES = 5
 
 
@@ -41,23 +41,25 @@ class Sandbox:
         return f"http://{LOOPBACK}:{self.serve_port}"
 
     @asynccontextmanager
-    async def playing(self, application: dict[str, Any], *, patience_s: float) -> AsyncIterator[None]:
+    async def deployed(self, application: dict[str, Any], *, patience_s: float) -> AsyncIterator[None]:
         if running := sorted(await self._applications()):
             raise SandboxError(f"Serve on {self.dashboard_url} runs {', '.join(running)}; allowed: nothing")
         try:
             await self._declare([application], patience_s=patience_s)
-            await wait_until(lambda: self._runs(application["name"]), what="the workers to run", patience_s=patience_s)
+            await wait_until(
+                lambda: self._runs(application["name"]), description="the workers to run", patience_s=patience_s
+            )
             yield
         finally:
             await self._declare([], patience_s=END_S)
-            await wait_until(self._is_empty, what="the workers to stop", patience_s=END_S)
+            await wait_until(self._is_empty, description="the workers to stop", patience_s=END_S)
 
     async def _applications(self) -> dict[str, Any]:
         try:
-            answer = await self.http.get(f"{self.dashboard_url}/{APPLICATIONS}")
-            found: dict[str, Any] = answer.raise_for_status().json()["applications"]
+            response = await self.http.get(f"{self.dashboard_url}/{APPLICATIONS}")
+            found: dict[str, Any] = response.raise_for_status().json()["applications"]
         except (httpx.HTTPError, ValueError, KeyError) as error:
-            raise SandboxError(f"{self.dashboard_url} does not answer as Ray Serve does: {error}") from error
+            raise SandboxError(f"{self.dashboard_url} does not respond as Ray Serve does: {error}") from error
         return found
 
     async def _declare(self, applications: Sequence[dict[str, Any]], *, patience_s: float) -> None:
@@ -70,14 +72,14 @@ class Sandbox:
 
         async def taken() -> bool:
             try:
-                answer = await self.http.put(f"{self.dashboard_url}/{APPLICATIONS}", json=wanted)
+                response = await self.http.put(f"{self.dashboard_url}/{APPLICATIONS}", json=wanted)
             except httpx.HTTPError:
                 return False
-            if answer.is_client_error:
-                raise SandboxError(f"Serve refuses the application: {answer.text[:500]}")
-            return bool(answer.is_success)
+            if response.is_client_error:
+                raise SandboxError(f"Serve refuses the application: {response.text[:500]}")
+            return bool(response.is_success)
 
-        await wait_until(taken, what="Serve to take the application", patience_s=patience_s)
+        await wait_until(taken, description="Serve to take the application", patience_s=patience_s)
 
     async def _runs(self, name: str) -> bool:
         found = (await self._applications()).get(name, {})
@@ -107,7 +109,7 @@ async def local_sandbox(accelerators: Sequence[str], *, gpus: int) -> AsyncItera
             start_new_session=True,
         )
     try:
-        await wait_until(lambda: _is_up(holder, ready, log), what="Ray to start", patience_s=START_S)
+        await wait_until(lambda: _is_up(holder, ready, log), description="Ray to start", patience_s=START_S)
         facts = json.loads(ready.read_text())
         async with httpx.AsyncClient(trust_env=False, timeout=30.0) as http:
             yield Sandbox(http=http, dashboard_url=facts["dashboard_url"], serve_port=serve_port)
@@ -124,20 +126,20 @@ async def existing_sandbox(dashboard_url: str) -> AsyncIterator[Sandbox]:
         try:
             details = (await http.get(f"{url}/{APPLICATIONS}")).raise_for_status().json()
         except (httpx.HTTPError, ValueError) as error:
-            raise SandboxError(f"{dashboard_url} does not answer as a Ray dashboard does: {error}") from error
+            raise SandboxError(f"{dashboard_url} does not respond as a Ray dashboard does: {error}") from error
         port = (details.get("http_options") or {}).get("port", SERVE_PORT)
         yield Sandbox(http=http, dashboard_url=url, serve_port=port)
 
 
-async def wait_until(condition: Callable[[], Awaitable[bool]], *, what: str, patience_s: float) -> None:
+async def wait_until(condition: Callable[[], Awaitable[bool]], *, description: str, patience_s: float) -> None:
     try:
         async with asyncio.timeout(patience_s):
             while True:
                 if await condition():
                     return
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_S)
     except TimeoutError as error:
-        raise SandboxError(f"waited {patience_s:g} s for {what}") from error
+        raise SandboxError(f"waited {patience_s:g} s for {description}") from error
 
 
 async def _is_up(holder: asyncio.subprocess.Process, ready: Path, log: Path) -> bool:

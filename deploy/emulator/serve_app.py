@@ -25,12 +25,12 @@ from deploy.emulator.openai_protocol import (
     EVENT_STREAM,
     JSON,
     METER_PATH,
-    Ask,
+    CompletionRequest,
     Headers,
     InvalidRequestError,
     event,
     models,
-    read_ask,
+    parse_request,
     refusal,
     usage_event,
     whole,
@@ -47,7 +47,7 @@ REPORT_EVERY_S = 0.5
 MAX_AT_ONCE = 100_000  # requests in one replica: the engine has the queue, not Serve
 LITTLE_CPU = 0.1
 DRAIN_S = 600.0  # time of a replica that stops to finish its responses
-LOOK_S = 0.1  # until an idle replica stops
+SHUTDOWN_POLL_S = 0.1  # until an idle replica stops
 
 Part = tuple[int, Headers] | bytes
 
@@ -85,7 +85,7 @@ class AppSpec(Frozen):
     router: dict[str, Any] = Field(default_factory=dict, description="RouterSettings.")
 
 
-class TwinReplica:
+class EmulatedReplica:
     def __init__(self, spec: Mapping[str, Any], meter: Any) -> None:
         self._spec = WorkerSpec.model_validate(spec)
         self._loop = WorkerLoop(spec=self._spec)
@@ -119,32 +119,34 @@ class TwinReplica:
 
     async def _answer(self, path: str, body: bytes) -> AsyncIterator[Part]:
         try:
-            ask = read_ask(path, body)
-            parts = self._stream(ask) if ask.stream else self._whole(ask)
+            request = parse_request(path, body)
+            parts = self._stream(request) if request.stream else self._whole(request)
             async for part in parts:
                 yield part
         except (TooLongError, InvalidRequestError) as error:
             yield HTTPStatus.BAD_REQUEST.value, [JSON]
             yield refusal(str(error), HTTPStatus.BAD_REQUEST)
 
-    async def _stream(self, ask: Ask) -> AsyncIterator[Part]:
+    async def _stream(self, request: CompletionRequest) -> AsyncIterator[Part]:
         key, ttft_s, taken_s = _key(), 0.0, 0.0
-        tokens = self._loop.tokens(prompt_tokens=ask.prompt_tokens, output_tokens=ask.output_tokens)
+        tokens = self._loop.tokens(prompt_tokens=request.prompt_tokens, output_tokens=request.output_tokens)
         async for token, taken_s in tokens:
             if token.index == 0:
                 ttft_s = taken_s
                 yield 200, [EVENT_STREAM]
-            yield event(ask, key=key, model=self._spec.model, index=token.index, last=token.last)
-        if ask.include_usage:
-            yield usage_event(ask, key=key, model=self._spec.model, twin=self._timing(ttft_s, taken_s))
+            yield event(request, key=key, model=self._spec.model, index=token.index, last=token.last)
+        if request.include_usage:
+            yield usage_event(request, key=key, model=self._spec.model, twin=self._timing(ttft_s, taken_s))
         yield DONE
 
-    async def _whole(self, ask: Ask) -> AsyncIterator[Part]:
+    async def _whole(self, request: CompletionRequest) -> AsyncIterator[Part]:
         ttft_s = taken_s = 0.0
-        async for token, taken_s in self._loop.tokens(prompt_tokens=ask.prompt_tokens, output_tokens=ask.output_tokens):
+        async for token, taken_s in self._loop.tokens(
+            prompt_tokens=request.prompt_tokens, output_tokens=request.output_tokens
+        ):
             ttft_s = taken_s if token.index == 0 else ttft_s
         yield 200, [JSON]
-        yield whole(ask, key=_key(), model=self._spec.model, twin=self._timing(ttft_s, taken_s))
+        yield whole(request, key=_key(), model=self._spec.model, twin=self._timing(ttft_s, taken_s))
 
     def _timing(self, ttft_s: float, e2e_s: float) -> dict[str, Any]:
         config = self._config
@@ -186,7 +188,7 @@ def build(args: Mapping[str, Any]) -> Any:
         engines,
         settings=RouterSettings.model_validate(spec.router),
         ray_actor_options=little,
-        graceful_shutdown_wait_loop_s=LOOK_S,
+        graceful_shutdown_wait_loop_s=SHUTDOWN_POLL_S,
     )
 
 
@@ -195,13 +197,13 @@ def _deployment(name: str, given: Mapping[str, Any], app: AppSpec, meter: Any) -
     selector = {} if pool.label is None else {"label_selector": {ACCELERATOR_LABEL: pool.label}}
     worker = pool.model_dump(include=set(WorkerSpec.model_fields))
     return serve.deployment(
-        TwinReplica,
+        EmulatedReplica,
         name=name,
         num_replicas=pool.replicas,
         user_config=WorkerConfig().model_dump(),
         max_ongoing_requests=MAX_AT_ONCE,
         ray_actor_options={"num_cpus": LITTLE_CPU, "num_gpus": pool.gpus} | selector,
-        graceful_shutdown_wait_loop_s=LOOK_S,
+        graceful_shutdown_wait_loop_s=SHUTDOWN_POLL_S,
         graceful_shutdown_timeout_s=DRAIN_S,
     ).bind(worker, meter)
 

@@ -122,14 +122,14 @@ class WorkerLoop:
     async def tokens(self, *, prompt_tokens: int, output_tokens: int) -> AsyncGenerator[tuple[Token, float], None]:
         """Yield each token with its time since arrival; a caller that stops early withdraws its request."""
         self._deliver()
-        key, asked_s = str(next(self._keys)), self._engine.now_s
+        key, submitted_s = str(next(self._keys)), self._engine.now_s
         self._engine.submit(key, prompt_tokens=prompt_tokens, output_tokens=output_tokens)
         arriving = self._callers[key] = asyncio.Queue()
         self._wake()
         try:
             while True:
                 token = await arriving.get()
-                yield token, token.at_s - asked_s
+                yield token, token.at_s - submitted_s
                 if token.last:
                     return
         finally:

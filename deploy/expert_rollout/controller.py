@@ -242,9 +242,9 @@ class ExpertMaps:
         try:
             response = await self.http.get(url, params={"deployment": deployment}, timeout=TIMEOUT)
         except httpx.RequestError as error:
-            raise UnreachableError(f"{url} does not answer: {str(error) or type(error).__name__}") from error
+            raise UnreachableError(f"{url} does not respond: {str(error) or type(error).__name__}") from error
         if not response.is_success:
-            raise UnreachableError(f"{url} answered {response.status_code}: {response.text[:200]}")
+            raise UnreachableError(f"{url} returned {response.status_code}: {response.text[:200]}")
         try:
             return _RESPONSE.validate_json(response.content).replicas
         except ValidationError as error:

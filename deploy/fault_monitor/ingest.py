@@ -138,23 +138,23 @@ class Ingest:
         kept: list[Observation] = []
         for sample in samples:
             moved = sample._replace(at_s=sample.at_s - zero_s)
-            if self._is_of_now(moved.at_s, received_s=received_s):
-                seen = moved.observations()
+            if self._is_current(moved.at_s, received_s=received_s):
+                observations = moved.observations()
                 inside = sample.peers.size == 0 or sample.peers[-1] < self._job.nodes  # they are in rising order
-                kept += seen if inside else filter(self._of_the_job, seen)
+                kept += observations if inside else filter(self._belongs_to_job, observations)
         return kept
 
     def _others(
         self, others: Sequence[Observation], zero_s: float, *, received_s: float, steady_s: float
     ) -> Iterator[Observation]:
         """Yield the current observations of the job's nodes and ranks, with times from zero."""
-        for seen in others:
-            moved = on_clock_of(seen, zero_s)
-            if isinstance(seen.values, Probe | ProbeReturned):
-                receiver = seen.node if isinstance(seen.values, Probe) else seen.peer
+        for observation in others:
+            moved = on_clock_of(observation, zero_s)
+            if isinstance(observation.values, Probe | ProbeReturned):
+                receiver = observation.node if isinstance(observation.values, Probe) else observation.peer
                 arrival_zero_s = self._zero_of_node(receiver, zero_s, steady_s=steady_s)
-                moved = moved._replace(values=on_clock_of(seen, arrival_zero_s).values)
-            if self._is_of_now(moved.at_s, received_s=received_s) and self._of_the_job(seen):
+                moved = moved._replace(values=on_clock_of(observation, arrival_zero_s).values)
+            if self._is_current(moved.at_s, received_s=received_s) and self._belongs_to_job(observation):
                 yield moved
 
     def _zero_of_node(self, node: int | None, zero_s: float, *, steady_s: float) -> float:
@@ -162,15 +162,17 @@ class Ingest:
         agent = None if node is None else self.agents.of_node(node, steady_s=steady_s)
         return zero_s if agent is None else self._zero_s - agent.skew.ahead_s
 
-    def _is_of_now(self, at_s: float, *, received_s: float) -> bool:
+    def _is_current(self, at_s: float, *, received_s: float) -> bool:
         return -MAX_AHEAD_S <= received_s - self._zero_s - at_s <= LATEST_AGE_S
 
     def _node_of(self, rank: int) -> int | None:
         return self._job.rank_node[rank] if rank < len(self._job.rank_node) else None
 
-    def _of_the_job(self, seen: Observation) -> bool:
+    def _belongs_to_job(self, observation: Observation) -> bool:
         nodes, ranks = self._job.nodes, len(self._job.rank_node)
-        return all(0 <= rank < ranks for rank in seen.ranks) and (seen.peer is None or 0 <= seen.peer < nodes)
+        return all(0 <= rank < ranks for rank in observation.ranks) and (
+            observation.peer is None or 0 <= observation.peer < nodes
+        )
 
 
 def _silent(agents: Mapping[int, Agent], steady_s: float) -> list[int]:

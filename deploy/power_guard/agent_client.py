@@ -120,18 +120,18 @@ class Agents:
             body = ClocksOrder(**self._beat.model_dump(), token_clock=clocks.token, prompt_clock=clocks.prompt)
             self._queue(at, Path.CLOCKS, "PUT", CLOCKS_PATH, body)
         # One timeout for both: with that of polling, a cycle ends within its period.
-        waits_until_s = time.monotonic() + self._config.answer_s
+        deadline_s = time.monotonic() + self._config.answer_s
         for path in (Path.BRAKE, Path.CLOCKS):
-            owed = self._of(path)
-            for key, order in owed:
+            pending = self._of(path)
+            for key, order in pending:
                 self._start((key, order), partial(self._send_one, key, order))
-            await self._wait(owed, at_most_s=waits_until_s - time.monotonic())
+            await self._wait(pending, at_most_s=deadline_s - time.monotonic())
 
-    def _start(self, what: Hashable, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def _start(self, key: Hashable, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Start one request of a kind at a time."""
-        if what not in self._in_flight:
-            task = self._in_flight[what] = asyncio.create_task(work())
-            task.add_done_callback(lambda _done: self._in_flight.pop(what, None))
+        if key not in self._in_flight:
+            task = self._in_flight[key] = asyncio.create_task(work())
+            task.add_done_callback(lambda _done: self._in_flight.pop(key, None))
 
     async def _wait(self, kinds: Iterable[Hashable], *, at_most_s: float) -> None:
         """Wait until all of these have a response, or the time is up.  New requests continue in any case."""
@@ -204,7 +204,7 @@ class Agents:
             log.warning("agent_unreadable", server=agent.name, reason=reason_of(error))
             return
         if report_.server != agent.name:
-            log.warning("agent_name_mismatch", server=agent.name, answered=report_.server)
+            log.warning("agent_name_mismatch", server=agent.name, reported=report_.server)
             return
         # The oldest possible time: valid when the request left.
         self.reports[at] = AgentReport(sent_s - report_.age_s, report_)

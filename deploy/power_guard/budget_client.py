@@ -82,14 +82,14 @@ class BudgetFetcher:
         if left_s <= 0:
             self._end(response_.found.etag, reason="expired")
         elif response_.found.etag != self._etag:
-            self._offer(response_.found, valid_s=left_s)
+            self._set_budget(response_.found, valid_s=left_s)
 
     def _left_s(self, response_: DatedBudget) -> float:
         """Return the minimum time until the budget expires."""
         now = self._clock.now() if response_.at is None else response_.at + DATE_LAG
         return (response_.found.document.budget.expires_at - now).total_seconds()
 
-    def _offer(self, found: Versioned[StoredBudget], *, valid_s: float) -> None:
+    def _set_budget(self, found: Versioned[StoredBudget], *, valid_s: float) -> None:
         self._etag = found.etag
         document = found.document
         order = BudgetOrder(domain=document.domain, limits=(Entry(limit_w=document.budget.limit_w),), valid_s=valid_s)

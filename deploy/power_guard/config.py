@@ -89,11 +89,11 @@ class GuardFile(Frozen):
         if 2 * self.answer_s > self.settings.period_s:
             max_s = self.settings.period_s / 2
             yield ("answer_s",), f"must be at most half a period ({max_s:g} s), got {self.answer_s:g}"
-        seen: set[str] = set()
+        names_so_far: set[str] = set()
         for at, agent in enumerate(self.agents):
-            if agent.name in seen:
+            if agent.name in names_so_far:
                 yield ("agents", at, "name"), f"{agent.name!r} is there twice"
-            seen.add(agent.name)
+            names_so_far.add(agent.name)
             if self.agent_tls is not None and not agent.url.startswith("https:"):
                 yield ("agents", at, "url"), "must begin with https:, for agent_tls is given"
             if agent.model not in self.known_models:

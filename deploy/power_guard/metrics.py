@@ -56,7 +56,7 @@ class GuardMetrics:
         self._caps = gauge("power_cap_watts", "Highest power of a server at its clocks.", "server", "source")
         self._clocks = gauge("gpu_clock_cap_hertz", "Clock in force, by priority and phase.", "phase")
         self._mode = gauge("guard_mode", "1 for the state that the guard is in.", "mode")
-        self._unresponsive = gauge("guard_unresponsive_servers", "Servers that ignore commands or do not answer.")
+        self._unresponsive = gauge("guard_unresponsive_servers", "Servers that ignore commands or do not respond.")
         self._brakes = counter("power_brake_events", "Times that the brake was engaged.", "cause")
         self._exceeded = counter("power_budget_exceeded_seconds", "Time with the newest reading above the budget.")
         self._actuations = counter("power_cap_actuations", "Orders to servers.", "path", "result")
@@ -65,14 +65,14 @@ class GuardMetrics:
         self._fetches = counter("power_budget_fetches", "Fetches of the budget from the API.", "result")
         self._actuation_seconds = Histogram(
             "fleetwright_power_cap_actuation_seconds",
-            "Time from an order to the server's answer.",
+            "Time from an order to the server's response.",
             ["row", "path"],
             buckets=_ACTUATION_BUCKETS_S,
             registry=registry,
         )
         self._round_seconds = Histogram(
             "fleetwright_guard_reconcile_duration_seconds",
-            "Time from polling the agents to the last answer to an order.",
+            "Time from polling the agents to the last response to an order.",
             ["row"],
             buckets=_ROUND_BUCKETS_S,
             registry=registry,

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from deploy.common.errors import ActuationError, UnreachableError
-from deploy.common.executors import UnreachableClusterError, refuse_silence
+from deploy.common.executors import UnreachableClusterError, check_reachable
 from deploy.common.text import reason_of
 
 HEAD_RESOURCE: Final = "node:__internal_head__"
@@ -84,7 +84,7 @@ class RayCluster:
         try:
             return _ray().get(getattr(self._handle(name), method).remote(), timeout=timeout_s)
         except _ray().exceptions.GetTimeoutError as error:
-            raise UnreachableError(f"actor {name} does not answer within {timeout_s:g} s") from error
+            raise UnreachableError(f"actor {name} does not respond within {timeout_s:g} s") from error
         except _ray().exceptions.RayActorError as error:
             self._handles.pop(name, None)
             raise ActorNotFoundError(f"actor {name} has ended: {reason_of(error)}") from error
@@ -103,14 +103,14 @@ class RayCluster:
                 self._handles.pop(name, None)
         if not name_of:
             return {}
-        answered, _late = _ray().wait(list(name_of), num_returns=len(name_of), timeout=timeout_s)
-        answers: dict[str, Any] = {}
-        for ref in answered:
+        ready, _late = _ray().wait(list(name_of), num_returns=len(name_of), timeout=timeout_s)
+        results: dict[str, Any] = {}
+        for ref in ready:
             try:
-                answers[name_of[ref]] = _ray().get(ref)
+                results[name_of[ref]] = _ray().get(ref)
             except _ray().exceptions.RayError:
                 self._handles.pop(name_of[ref], None)
-        return answers
+        return results
 
     def kill(self, name: str) -> None:
         """End an actor for good; without effect where there is none."""
@@ -133,7 +133,7 @@ class RayCluster:
 def join(address: str, *, namespace: str) -> RayCluster:
     """Join the cluster at an address as a driver.  Raise RayMissingError, UnreachableClusterError."""
     ray = _ray()
-    refuse_silence(address)
+    check_reachable(address)
     try:
         ray.init(address=address, namespace=namespace, log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, ValueError, RuntimeError) as error:

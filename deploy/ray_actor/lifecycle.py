@@ -53,15 +53,15 @@ class StartFailedError(ActuationError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class Timeouts:
     up_s: float = 60.0  # for a controller to start, and then to lead
-    answer_s: float = 10.0
+    reply_s: float = 10.0
     steady_s: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedController:
     name: ControllerName
     node_name: str | None
     report: ControllerReport | None
@@ -76,9 +76,9 @@ class Outcome:
 
 
 class Lifecycle:
-    def __init__(self, cluster: RayCluster, *, patience: Patience | None = None) -> None:
+    def __init__(self, cluster: RayCluster, *, timeouts: Timeouts | None = None) -> None:
         self._cluster = cluster
-        self._patience = patience or Patience()
+        self._timeouts = timeouts or Timeouts()
 
     def start(
         self, name: str, settings: ControllerActorSettings, *, runtime_env: Mapping[str, Any] | None = None
@@ -97,7 +97,7 @@ class Lifecycle:
         there = self._hosts(name)
         for host in there:
             self._end(host)
-        self._end_watchers(name)
+        self._end_node_actors(name)
         self._wait_gone(there)
         return there
 
@@ -117,22 +117,22 @@ class Lifecycle:
         new = ControllerName(name, old.generation + 1)
         self._create(new, settings, runtime_env)
         self._up(new)
-        self._hand_over(old, new, led=before.standing == LeaseRole.LEADER)
+        self._hand_over(old, new, was_leader=before.standing == LeaseRole.LEADER)
         for host in there:
             self._kill(host)
-        self._end_watchers(name, but_of=new)
+        self._end_node_actors(name, but_of=new)
         return Outcome(new, self._report(new), changed=True)
 
-    def listing(self) -> list[Listed]:
+    def listing(self) -> list[ListedController]:
         node_names = {node.node_id: node.name for node in self._cluster.nodes()}
         return [self._listed(host, node_names) for host in controllers_among(self._cluster.names())]
 
-    def _listed(self, host: ControllerName, node_names: Mapping[str, str]) -> Listed:
+    def _listed(self, host: ControllerName, node_names: Mapping[str, str]) -> ListedController:
         try:
             report = self._report(host)
         except ActuationError as error:
-            return Listed(host, None, None, str(error))
-        return Listed(host, node_names.get(report.node_id, report.node_id), report, report.error)
+            return ListedController(host, None, None, str(error))
+        return ListedController(host, node_names.get(report.node_id, report.node_id), report, report.error)
 
     def _same(self, host: ControllerName, settings: ControllerActorSettings) -> Outcome:
         report = self._report(host)
@@ -179,14 +179,14 @@ class Lifecycle:
     def _up(self, host: ControllerName) -> ControllerReport:
         """Wait until the controller runs and has a role; else remove it."""
         try:
-            return self._waited_for(host)
+            return self._wait_for_role(host)
         except (StartFailedError, ActorNotFoundError) as error:
             self._end(host)
             raise StartFailedError(str(error)) from error
 
-    def _waited_for(self, host: ControllerName) -> ControllerReport:
+    def _wait_for_role(self, host: ControllerName) -> ControllerReport:
         reason = "it does not respond"
-        for timeout_s in self._polls(self._patience.up_s):
+        for timeout_s in self._polls(self._timeouts.up_s):
             try:
                 report = self._report(host, timeout_s=timeout_s)
             except UnreachableError as error:
@@ -197,19 +197,19 @@ class Lifecycle:
             if report.state is LoopState.RUNNING and report.standing != LeaseRole.UNKNOWN:
                 return report
             reason = f"it is {report.state}, its role is {report.standing}"
-        raise StartFailedError(f"controller {host} is not up after {self._patience.up_s:g} s: {reason}")
+        raise StartFailedError(f"controller {host} is not up after {self._timeouts.up_s:g} s: {reason}")
 
-    def _hand_over(self, old: ControllerName, new: ControllerName, *, led: bool) -> None:
+    def _hand_over(self, old: ControllerName, new: ControllerName, *, was_leader: bool) -> None:
         """Stop the old controller; where the new one does not lead then, the old one resumes."""
         try:
             self._cluster.call(str(old), "stop", timeout_s=STOP_S)
         except ActuationError as error:
             log.warning("old_controller_not_stopped", controller=str(old), reason=str(error))
             self._kill(old)  # its lease expires
-        if not led:
+        if not was_leader:
             return  # another controller leads and continues
         role = "nothing"
-        for timeout_s in self._polls(self._patience.up_s):
+        for timeout_s in self._polls(self._timeouts.up_s):
             try:
                 role = self._report(new, timeout_s=timeout_s).standing
             except ActuationError as error:
@@ -220,46 +220,46 @@ class Lifecycle:
         if role == LeaseRole.FOLLOWER:
             return  # a third controller took the lease
         self._end(new)
-        self._call_quietly(old, "resume")
+        self._try_call(old, "resume")
         raise StartFailedError(
-            f"controller {new} does not lead after {self._patience.up_s:g} s ({role}); {old} continues"
+            f"controller {new} does not lead after {self._timeouts.up_s:g} s ({role}); {old} continues"
         )
 
     def _end(self, host: ControllerName) -> None:
-        self._call_quietly(host, "stop")
+        self._try_call(host, "stop")
         self._kill(host)
 
     def _kill(self, host: ControllerName) -> None:
         self._cluster.kill(str(host))
 
-    def _end_watchers(self, name: str, *, but_of: ControllerName | None = None) -> None:
-        for watcher in node_actors_among(self._cluster.names()):
-            if watcher.host.name == name and watcher.host != but_of:
-                self._cluster.kill(str(watcher))
+    def _end_node_actors(self, name: str, *, but_of: ControllerName | None = None) -> None:
+        for node_actor in node_actors_among(self._cluster.names()):
+            if node_actor.host.name == name and node_actor.host != but_of:
+                self._cluster.kill(str(node_actor))
 
     def _wait_gone(self, hosts: Iterable[ControllerName]) -> None:
         """Wait for the actors to disappear; node actors that were being created meanwhile are ended too."""
         ended = {host.name for host in hosts}
-        for _timeout_s in self._polls(self._patience.up_s):
+        for _timeout_s in self._polls(self._timeouts.up_s):
             names = self._cluster.names()
             left = [each for each in controllers_among(names) if each in hosts]
-            watchers = [each for each in node_actors_among(names) if each.host.name in ended]
-            if not left and not watchers:
+            node_actors = [each for each in node_actors_among(names) if each.host.name in ended]
+            if not left and not node_actors:
                 return
-            for watcher in watchers:
-                self._cluster.kill(str(watcher))
-        raise UnreachableError(f"ended, and still there after {self._patience.up_s:g} s: {', '.join(sorted(ended))}")
+            for node_actor in node_actors:
+                self._cluster.kill(str(node_actor))
+        raise UnreachableError(f"ended, and still there after {self._timeouts.up_s:g} s: {', '.join(sorted(ended))}")
 
-    def _call_quietly(self, host: ControllerName, method: str) -> None:
+    def _try_call(self, host: ControllerName, method: str) -> None:
         try:
             self._cluster.call(str(host), method, timeout_s=STOP_S)
         except ActuationError as error:
-            log.warning("controller_not_reached", controller=str(host), asked=method, reason=str(error))
+            log.warning("controller_not_reached", controller=str(host), method=method, reason=str(error))
 
     def _report(self, host: ControllerName, *, timeout_s: float | None = None) -> ControllerReport:
-        answer = self._cluster.call(str(host), "status", timeout_s=timeout_s or self._patience.answer_s)
+        document = self._cluster.call(str(host), "status", timeout_s=timeout_s or self._timeouts.reply_s)
         try:
-            return ControllerReport.model_validate(answer)
+            return ControllerReport.model_validate(document)
         except ValidationError as error:
             raise UnreachableError(
                 f"controller {host} returned an invalid report: {error.errors()[0]['msg']}"
@@ -270,10 +270,10 @@ class Lifecycle:
 
     def _polls(self, max_s: float) -> Iterable[float]:
         """Poll for this long; yields the time that one poll may take."""
-        until_s = self._patience.steady_s() + max_s
-        while (left_s := until_s - self._patience.steady_s()) > 0.0:
-            yield min(self._patience.answer_s, max(POLL_S, left_s))
-            self._patience.sleep(POLL_S)
+        until_s = self._timeouts.steady_s() + max_s
+        while (left_s := until_s - self._timeouts.steady_s()) > 0.0:
+            yield min(self._timeouts.reply_s, max(POLL_S, left_s))
+            self._timeouts.sleep(POLL_S)
 
 
 def settings_of(before: Mapping[str, Any], changes: Mapping[str, Any]) -> ControllerActorSettings:

@@ -23,7 +23,7 @@ from api.client.transport import DEFAULT_URL
 from fleet.documents import Frozen
 
 _HOST = re.compile(r"(?P<name>[a-z0-9-]+)\.g(?P<generation>[0-9]{1,9})")
-_WATCHER = re.compile(rf"{_HOST.pattern}\.watch\.(?P<index>[0-9]{{1,5}})\.(?P<node_id>[0-9a-f]+)")
+_NODE_ACTOR = re.compile(rf"{_HOST.pattern}\.watch\.(?P<index>[0-9]{{1,5}})\.(?P<node_id>[0-9a-f]+)")
 
 
 def _absolute(path: Path) -> Path:
@@ -99,20 +99,20 @@ class LoopState(StrEnum):
     STOPPED = "stopped"
 
 
-class _Said(BaseModel):
+class _Report(BaseModel):
     """A report; another version may add fields."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class WorkerReport(_Said):
+class WorkerReport(_Report):
     rank: int
     pid: int
     name: str
     state: str  # as the kernel calls it: R, S, D, T, ...
 
 
-class NodeReport(_Said):
+class NodeReport(_Report):
     node_id: str
     node_name: str = ""
     index: int = 0
@@ -133,7 +133,7 @@ class NodeReport(_Said):
         return sum(worker.state in {"T", "t"} for worker in self.workers)
 
 
-class ControllerReport(_Said):
+class ControllerReport(_Report):
     version: str
     state: LoopState
     standing: str
@@ -175,7 +175,7 @@ def controllers_among(names: Iterable[str]) -> list[ControllerName]:
 
 
 def node_actors_among(names: Iterable[str]) -> list[NodeActorName]:
-    found = (_WATCHER.fullmatch(name) for name in names)
+    found = (_NODE_ACTOR.fullmatch(name) for name in names)
     return sorted(
         NodeActorName(ControllerName(each["name"], int(each["generation"])), int(each["index"]), each["node_id"])
         for each in found

@@ -33,9 +33,9 @@ from fleet.errors import FleetwrightError, UnknownNameError
 from fleet.gpus import builtin_gpus
 
 HELD_S = 1.0  # as `fleetwright faults record` has it
-ANY_BOARD: Final = "H100-SXM"
+DEFAULT_GPU: Final = "H100-SXM"
 FULL_CLOCK: Final = 1.0  # a node actor has no guard and sets no clock
-Opened = Callable[..., GpuDriver]
+OpenDriver = Callable[..., GpuDriver]
 ORPHANED_S: Final = 600.0
 CHECK_S: Final = 10.0  # between two checks for a controller
 
@@ -71,11 +71,13 @@ class NodeRecording:
         return [LateInbox(config.settings.inbox, job_map=_places(config), tally=self._malformed, period_s=period_s)]
 
 
-def gpus_of(config: NodeActorConfig, *, opened: Opened = open_gpus) -> GpuNode | None:
+def gpus_of(config: NodeActorConfig, *, open_driver: OpenDriver = open_gpus) -> GpuNode | None:
     """Return None where there is no GPU to read.  Raise GpuError where there is one and no driver responds."""
     if config.settings.gpus is GpuSource.NONE or config.gpus < 1:
         return None
-    gpus = _simulated(config, opened) if config.settings.gpus is GpuSource.SIMULATED else _first_driver(opened)
+    gpus = (
+        _simulated(config, open_driver) if config.settings.gpus is GpuSource.SIMULATED else _first_driver(open_driver)
+    )
     return node_of(gpus, acting=False, state_file=None, safe_share=FULL_CLOCK)
 
 
@@ -191,15 +193,15 @@ def _sinks(config: NodeActorConfig) -> list[Sink]:
     return sinks
 
 
-def _simulated(config: NodeActorConfig, opened: Opened) -> GpuDriver:
-    return opened(DriverName.SIMULATED, DriverOptions(simulation=_simulation(config)))
+def _simulated(config: NodeActorConfig, open_driver: OpenDriver) -> GpuDriver:
+    return open_driver(DriverName.SIMULATED, DriverOptions(simulation=_simulation(config)))
 
 
-def _first_driver(opened: Opened) -> GpuDriver:
+def _first_driver(open_driver: OpenDriver) -> GpuDriver:
     reasons = []
     for name in (name for name, driver in DRIVERS.items() if driver.in_band):
         try:
-            return opened(name, DriverOptions())
+            return open_driver(name, DriverOptions())
         except GpuError as error:
             reasons.append(f"{name}: {error}")
     raise GpuError("; ".join(reasons))
@@ -208,9 +210,9 @@ def _first_driver(opened: Opened) -> GpuDriver:
 def _simulation(config: NodeActorConfig) -> Simulation:
     """Simulate boards of the type in Ray's label, if the catalogue has it."""
     try:
-        board = builtin_gpus().get(config.accelerator or ANY_BOARD).name
+        board = builtin_gpus().get(config.accelerator or DEFAULT_GPU).name
     except UnknownNameError:
-        board = ANY_BOARD
+        board = DEFAULT_GPU
     return Simulation(server=config.node_name, board=board, count=config.gpus, seed=config.index)
 
 

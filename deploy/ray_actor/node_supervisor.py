@@ -27,7 +27,7 @@ from deploy.ray_actor.node_actor import NodeActor
 
 log = structlog.get_logger()
 EVERY_S: Final = 5.0
-ANSWER_S: Final = 4.0
+REPLY_S: Final = 4.0
 MAX_PENDING: Final = 2  # calls on a node actor that does not respond
 
 
@@ -118,7 +118,7 @@ class NodeSupervisor:
     def stop(self) -> None:
         self._ending.set()
         if self._thread is not None:
-            self._thread.join(2 * ANSWER_S)
+            self._thread.join(2 * REPLY_S)
 
     def turn(self) -> None:
         nodes = self._cluster.nodes()
@@ -149,7 +149,7 @@ class NodeSupervisor:
             )
         except ActorExistsError:
             return  # created by an earlier turn whose response was lost
-        except Exception as error:  # noqa: BLE001 - Ray raises what it likes when a node is gone: the next turn sees
+        except Exception as error:  # noqa: BLE001 - Ray raises any error when a node is gone; the next turn retries
             log.warning("node_actor_not_started", name=str(node_actor), reason=str(error))
             return
         log.info("node_actor_started", name=str(node_actor))
@@ -159,9 +159,9 @@ class NodeSupervisor:
     ) -> None:
         configs = configs_for(node_actors, nodes=nodes, settings=settings)
         payloads = {str(each): config.model_dump(mode="json") for each, config in configs.items()}
-        answers = self._cluster.call_all("tend", payloads, timeout_s=ANSWER_S)
+        documents = self._cluster.call_all("tend", payloads, timeout_s=REPLY_S)
         name_of = {node.node_id: node.name for node in nodes}
-        reports = (_report(each, answers.get(str(each)), name_of[each.node_id]) for each in configs)
+        reports = (_report(each, documents.get(str(each)), name_of[each.node_id]) for each in configs)
         self.reports = tuple(sorted(reports, key=lambda report: report.index))
 
     def _run(self) -> None:
@@ -184,11 +184,11 @@ def _must_leave(own_node_id: str, nodes: tuple[NodeFacts, ...]) -> bool:
     return drains and any(not node.draining for node in nodes)
 
 
-def _report(node_actor: NodeActorName, answer: object, node_name: str) -> NodeReport:
+def _report(node_actor: NodeActorName, document: object, node_name: str) -> NodeReport:
     silent = NodeReport(node_id=node_actor.node_id, node_name=node_name, index=node_actor.index, answers=False)
-    if answer is None:
+    if document is None:
         return silent
     try:
-        return NodeReport.model_validate(answer)
+        return NodeReport.model_validate(document)
     except ValidationError as error:
         return silent.model_copy(update={"message": f"the report is invalid: {error.errors()[0]['msg']}"})

@@ -18,7 +18,7 @@ from faults.observations import Observation, Process
 SCAN_S: Final = 2.0
 TITLE: Final = b"ray::"
 # Workers of Ray and of this package, which do no work of the cluster's users.
-NOBODYS: Final = frozenset(
+SYSTEM_ACTORS: Final = frozenset(
     {"IDLE", "SPILL_IDLE", "RESTORE_IDLE", "DashboardAgent", "RuntimeEnvAgent", "ControllerActor", "NodeActor"}
 )
 
@@ -64,8 +64,8 @@ class RayWorkers:
         found = dict(workers_of(self._raylet_pid, proc=self._proc))
         slot_of = {pid: slot for pid, slot in self._slot_of.items() if pid in found}
         free = iter(sorted(set(range(self._slots)) - set(slot_of.values())))
-        newcomers = [pid for pid in sorted(found) if pid not in slot_of]
-        slot_of |= dict(zip(newcomers, free, strict=False))
+        new_pids = [pid for pid in sorted(found) if pid not in slot_of]
+        slot_of |= dict(zip(new_pids, free, strict=False))
         self.left_out = len(found) - len(slot_of)
         self._titles = {pid: found[pid] for pid in slot_of}
         if slot_of != self._slot_of:
@@ -80,7 +80,11 @@ class RayWorkers:
 
 def workers_of(raylet_pid: int, *, proc: Path = PROC) -> Iterator[tuple[int, str]]:
     for entry in proc.iterdir():
-        if entry.name.isdecimal() and _parent(entry) == raylet_pid and (title := _title(entry)) not in {None, *NOBODYS}:
+        if (
+            entry.name.isdecimal()
+            and _parent(entry) == raylet_pid
+            and (title := _title(entry)) not in {None, *SYSTEM_ACTORS}
+        ):
             yield int(entry.name), str(title)
 
 

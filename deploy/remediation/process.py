@@ -51,14 +51,14 @@ async def run_remediation(
         tasks.create_task(controller.run())
         if options.monitor:
             monitor = RunMonitor(
-                look=_observe(runs, leadership, calls),
+                read_runs=_observe(runs, leadership, calls),
                 open_recorder=start_ray_recorder,
                 make_loop=lambda file, names: new_monitor_loop(
                     file, registry=CollectorRegistry(), out=out, client=api, names=names
                 ),
                 names=cluster.name_of,
                 inbox=options.inbox,
-                doomed=lambda: controller.ending,
+                ending_attempts=lambda: controller.ending,
             )
             metrics.set_monitored_source(lambda: monitor.count)
             tasks.create_task(monitor.run())

@@ -67,10 +67,10 @@ class AsyncScheduler:
         self._pump(self._clock.steady_s())
         return again or ticket
 
-    def done(self, ticket: Ticket, *, usage: Usage | None = None, answered: bool) -> None:
+    def done(self, ticket: Ticket, *, usage: Usage | None = None, succeeded: bool) -> None:
         counted = usage or Usage()
         route = ticket.route or ""
-        if answered:
+        if succeeded:
             self._failures.pop(route, None)
             self._backoff.succeeded(route)
         self.scheduler.done(ticket, prompt_tokens=counted.prompt_tokens, output_tokens=counted.output_tokens)
@@ -108,7 +108,7 @@ class AsyncScheduler:
         """Refuse new requests, and return when none is left.  Requests in the queue are still served."""
         if self._drained is None:
             self._drained = asyncio.Event()
-        self._tell_if_empty()
+        self._signal_if_drained()
         await self._drained.wait()
 
     def _pump(self, now_s: float) -> None:
@@ -120,15 +120,15 @@ class AsyncScheduler:
                     continue
                 self._metrics.dispatched(ticket)
                 caller.set_result(ticket)
-        self._tell_if_empty()
+        self._signal_if_drained()
 
     def _leave(self, waiting: Ticket, caller: "asyncio.Future[Ticket]") -> None:
         self._callers.pop(waiting.number, None)
         if caller.done() and not caller.cancelled() and caller.exception() is None:
-            self.done(caller.result(), answered=False)
+            self.done(caller.result(), succeeded=False)
         else:
             self.scheduler.withdraw(waiting)
-            self._tell_if_empty()
+            self._signal_if_drained()
 
     def _failed(self, route: str) -> None:
         now_s = self._clock.steady_s()
@@ -145,7 +145,7 @@ class AsyncScheduler:
         closed = {route for route in serving if not self._backoff.is_due(route, now_s=now_s)}
         self.scheduler.close(closed if closed < serving else ())
 
-    def _tell_if_empty(self) -> None:
+    def _signal_if_drained(self) -> None:
         if self._drained is not None and not self._callers and not any(self.scheduler.in_flight.values()):
             self._drained.set()
 

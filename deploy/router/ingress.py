@@ -12,8 +12,8 @@ from deploy.common.clock import Clock
 from deploy.router.async_scheduler import AsyncScheduler
 from deploy.router.errors import BadRequestError, RefusalError, TooLargeError
 from deploy.router.metrics import RouterMetrics
-from deploy.router.openai import Question, arrival_of
-from deploy.router.proxy import Passage, Upstream, request_headers
+from deploy.router.openai import ProxiedRequest, arrival_of
+from deploy.router.proxy import RequestForwarder, Upstream, request_headers
 from fleetwright.serve import Receive, Send, below
 from power.controls import Priority
 
@@ -31,7 +31,7 @@ class _GoneError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ingress:
-    front: AsyncScheduler
+    async_scheduler: AsyncScheduler
     upstreams: Mapping[str, Upstream]
     metrics: RouterMetrics
     clock: Clock
@@ -39,19 +39,19 @@ class Ingress:
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         try:
-            question = await self._question(scope, receive)
+            request = await self._read_request(scope, receive)
             arrived_s = self.clock.steady_s()
-            arrival = arrival_of(question)
+            arrival = arrival_of(request)
         except RefusalError as error:
             self.metrics.refused(Priority.HIGH, error.outcome)
             await refuse(error, send)
             return
         except _GoneError:
             return
-        passage = Passage(
-            question=question,
+        forwarder = RequestForwarder(
+            request=request,
             arrival=arrival,
-            front=self.front,
+            async_scheduler=self.async_scheduler,
             upstreams=self.upstreams,
             metrics=self.metrics,
             clock=self.clock,
@@ -59,19 +59,19 @@ class Ingress:
             send=send,
         )
         try:
-            async with _unless_gone(receive, passage):
-                await passage.run()
+            async with _unless_gone(receive, forwarder):
+                await forwarder.run()
         except RefusalError as error:
             await refuse(error, send)
         except _GoneError:
             return
 
-    async def _question(self, scope: Mapping[str, Any], receive: Receive) -> Question:
+    async def _read_request(self, scope: Mapping[str, Any], receive: Receive) -> ProxiedRequest:
         headers = scope["headers"]
         announced = next((value for name, value in headers if name == b"content-length"), b"0")
         if announced.isdigit() and int(announced[:20]) > self.max_body_bytes:
             raise self._too_large()
-        return Question(
+        return ProxiedRequest(
             method=scope["method"],
             target=_target(scope),
             headers=request_headers(headers),
@@ -79,14 +79,14 @@ class Ingress:
         )
 
     async def _body(self, receive: Receive) -> bytes:
-        parts, seen_bytes = [], 0
+        parts, received_bytes = [], 0
         while True:
             message = await receive()
             if message["type"] != "http.request":
                 raise _GoneError
             part = message.get("body", b"")
-            seen_bytes += len(part)
-            if seen_bytes > self.max_body_bytes:
+            received_bytes += len(part)
+            if received_bytes > self.max_body_bytes:
                 raise self._too_large()
             parts.append(part)
             if not message.get("more_body", False):
@@ -97,14 +97,14 @@ class Ingress:
 
 
 @asynccontextmanager
-async def _unless_gone(receive: Receive, passage: Passage) -> AsyncIterator[None]:
+async def _unless_gone(receive: Receive, forwarder: RequestForwarder) -> AsyncIterator[None]:
     inside, gone = cast("asyncio.Task[None]", asyncio.current_task()), False
 
     async def watch() -> None:
         nonlocal gone
         while (await receive())["type"] != "http.disconnect":
             pass
-        if not passage.ended:  # servers send this after the last byte too
+        if not forwarder.ended:  # servers send this after the last byte too
             gone = True
             inside.cancel()
 

@@ -14,7 +14,7 @@ from deploy.router.scheduler import Scheduler, Ticket
 from deploy.router.table import Cell, RoutingTable
 from power.controls import Priority
 
-Say = Callable[..., None]  # value, then one value per label
+RecordValue = Callable[..., None]  # value, then one value per label
 MAX_BUCKETS = 32
 OTHERS = "others"
 NO_ROUTE = "none"
@@ -27,13 +27,13 @@ _ADDED_S = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1
 
 
 class MetricsBackend(Protocol):
-    def counter(self, name: str, text: str, labels: Sequence[str]) -> Say:
+    def counter(self, name: str, text: str, labels: Sequence[str]) -> RecordValue:
         """Return a function that adds to a counter."""
 
-    def gauge(self, name: str, text: str, labels: Sequence[str]) -> Say:
+    def gauge(self, name: str, text: str, labels: Sequence[str]) -> RecordValue:
         """Return a function that sets a gauge."""
 
-    def histogram(self, name: str, text: str, labels: Sequence[str], buckets: Sequence[float]) -> Say:
+    def histogram(self, name: str, text: str, labels: Sequence[str], buckets: Sequence[float]) -> RecordValue:
         """Return a function that observes a value."""
 
 
@@ -41,17 +41,17 @@ class PrometheusBackend:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
 
-    def counter(self, name: str, text: str, labels: Sequence[str]) -> Say:
+    def counter(self, name: str, text: str, labels: Sequence[str]) -> RecordValue:
         made = Counter(name, text, labels, registry=self._registry)
         of_labels = cache(made.labels)
         return lambda value, *of: (of_labels(*of) if of else made).inc(value)
 
-    def gauge(self, name: str, text: str, labels: Sequence[str]) -> Say:
+    def gauge(self, name: str, text: str, labels: Sequence[str]) -> RecordValue:
         made = Gauge(name, text, labels, registry=self._registry)
         of_labels = cache(made.labels)
         return lambda value, *of: (of_labels(*of) if of else made).set(value)
 
-    def histogram(self, name: str, text: str, labels: Sequence[str], buckets: Sequence[float]) -> Say:
+    def histogram(self, name: str, text: str, labels: Sequence[str], buckets: Sequence[float]) -> RecordValue:
         made = Histogram(name, text, labels, buckets=buckets, registry=self._registry)
         of_labels = cache(made.labels)
         return lambda value, *of: (of_labels(*of) if of else made).observe(value)
@@ -69,7 +69,7 @@ class RayServeBackend:
 
         self._ray: Any = metrics
 
-    def counter(self, name: str, text: str, labels: Sequence[str]) -> Say:
+    def counter(self, name: str, text: str, labels: Sequence[str]) -> RecordValue:
         """Return a counter; Ray refuses an increase of 0."""
         made, keys = self._ray.Counter(name, description=text, tag_keys=tuple(labels)), tuple(labels)
 
@@ -79,11 +79,11 @@ class RayServeBackend:
 
         return add
 
-    def gauge(self, name: str, text: str, labels: Sequence[str]) -> Say:
+    def gauge(self, name: str, text: str, labels: Sequence[str]) -> RecordValue:
         made, keys = self._ray.Gauge(name, description=text, tag_keys=tuple(labels)), tuple(labels)
         return lambda value, *of: made.set(value, tags=dict(zip(keys, of, strict=True)))
 
-    def histogram(self, name: str, text: str, labels: Sequence[str], buckets: Sequence[float]) -> Say:
+    def histogram(self, name: str, text: str, labels: Sequence[str], buckets: Sequence[float]) -> RecordValue:
         """Return a histogram; Ray requires bounds above 0."""
         bounds = [bound for bound in buckets if bound > 0.0]
         made = self._ray.Histogram(name, description=text, boundaries=bounds, tag_keys=tuple(labels))
@@ -128,7 +128,9 @@ class RouterMetrics:
         self._waiting = backend.gauge(
             "fleetwright_router_waiting", "Requests in the queue now.", ["bucket", "priority"]
         )
-        self._in_flight = backend.gauge("fleetwright_router_in_flight", "Requests sent and not answered.", ["route"])
+        self._in_flight = backend.gauge(
+            "fleetwright_router_in_flight", "Requests sent, still without a response.", ["route"]
+        )
         self._slots = backend.gauge(
             "fleetwright_router_in_flight_limit", "Requests at once that this router sends to a route.", ["route"]
         )

@@ -23,7 +23,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class ProxiedRequest:
     method: str
     target: str  # path and query, unchanged
     headers: Headers
@@ -36,13 +36,13 @@ class _Prompt:
     tokens: int | None = None
 
 
-def arrival_of(question: Question) -> Arrival:
+def arrival_of(request: ProxiedRequest) -> Arrival:
     """Return size and class of a request.  Raise BadRequestError.  On an unknown path the size is that of the body."""
-    caller, priority = _caller(question.headers), _priority(question.headers)
-    read = _READERS.get(question.target.partition("?")[0].rstrip("/").removeprefix("/v1"))
-    if read is None or question.method != "POST":
-        return Arrival(prompt_bytes=len(question.body), priority=priority, caller=caller)
-    document = _object(question.body)
+    caller, priority = _caller(request.headers), _priority(request.headers)
+    read = _READERS.get(request.target.partition("?")[0].rstrip("/").removeprefix("/v1"))
+    if read is None or request.method != "POST":
+        return Arrival(prompt_bytes=len(request.body), priority=priority, caller=caller)
+    document = _object(request.body)
     prompt = read(document)
     return Arrival(
         prompt_bytes=prompt.text_bytes,

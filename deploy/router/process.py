@@ -20,7 +20,7 @@ from deploy.common.clock import Clock
 from deploy.common.errors import PlanUnusableError
 from deploy.router.errors import UpstreamError
 from deploy.router.metrics import PrometheusBackend
-from deploy.router.openai import Question
+from deploy.router.openai import ProxiedRequest
 from deploy.router.proxy import Head
 from deploy.router.router import Router
 from deploy.router.settings import PowerSource, RouterSettings, Url
@@ -34,10 +34,10 @@ KEEP_ALIVE_S = 4.0  # less than the 5 s after which uvicorn, which most engines 
 FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.5, 10.0  # of an address that did not respond
 _OUR_OWN = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")  # headers that aiohttp would add
 TICK_S = 1.0
-LONGEST_ANSWER_S = 900
+MAX_RESPONSE_S = 900
 
 
-class HttpAnswer:
+class HttpUpstreamResponse:
     def __init__(self, response: Any, *, name: str, ended: Callable[[], None]) -> None:
         self.head = Head(status=response.status, headers=response.raw_headers)
         self._response = response
@@ -82,12 +82,12 @@ class HttpUpstream:
             trust_env=False,
         )
 
-    async def ask(self, question: Question) -> HttpAnswer:
+    async def send(self, request: ProxiedRequest) -> HttpUpstreamResponse:
         """Send to the address with the fewest requests in flight, among those that responded last time."""
         url = self._least_loaded()
         self._in_flight[url] += 1
         try:
-            response = await self._request(url, question)
+            response = await self._request(url, request)
         except _failures() as error:
             self._in_flight[url] -= 1
             self._backoff.failed(url, now_s=self._clock.steady_s())
@@ -96,7 +96,7 @@ class HttpUpstream:
             self._in_flight[url] -= 1
             raise
         self._backoff.succeeded(url)
-        return HttpAnswer(response, name=self._name, ended=lambda: self._ended(url))
+        return HttpUpstreamResponse(response, name=self._name, ended=lambda: self._ended(url))
 
     def abandon(self) -> None:
         """Connections of engines that are gone close by themselves."""
@@ -104,14 +104,14 @@ class HttpUpstream:
     async def close(self) -> None:
         await self._session.close()
 
-    async def _request(self, url: str, question: Question) -> Any:
+    async def _request(self, url: str, request: ProxiedRequest) -> Any:
         from yarl import URL  # noqa: PLC0415 - comes with aiohttp
 
         return await self._session.request(
-            question.method,
-            _address(URL(url), question.target),
-            headers=[(name.decode("latin-1"), value.decode("latin-1")) for name, value in question.headers],
-            data=question.body or None,
+            request.method,
+            _address(URL(url), request.target),
+            headers=[(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers],
+            data=request.body or None,
             allow_redirects=False,
         )
 
@@ -146,15 +146,15 @@ class RouterFile(Frozen):
 class TableFile:
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._seen = b""
+        self._content = b""
 
     def read(self) -> RoutingTable:
-        self._seen = self._path.read_bytes()
-        return RoutingTable.model_validate_json(self._seen)
+        self._content = self._path.read_bytes()
+        return RoutingTable.model_validate_json(self._content)
 
     def changed(self) -> RoutingTable | None:
         """Return the table, if the file changed since it was read; an unusable file raises once."""
-        return None if self._path.read_bytes() == self._seen else self.read()
+        return None if self._path.read_bytes() == self._content else self.read()
 
 
 async def follow(router: Router, file: TableFile, *, clock: Clock) -> None:
@@ -223,6 +223,6 @@ def _server(router: Router) -> uvicorn.Server:
         access_log=False,
         server_header=False,
         date_header=False,  # the engine's header is forwarded
-        timeout_graceful_shutdown=LONGEST_ANSWER_S,
+        timeout_graceful_shutdown=MAX_RESPONSE_S,
     )
     return uvicorn.Server(config)

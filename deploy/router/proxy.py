@@ -10,13 +10,13 @@ from deploy.common.clock import Clock
 from deploy.router.async_scheduler import AsyncScheduler
 from deploy.router.errors import RefusalError, UpstreamError
 from deploy.router.metrics import RouterMetrics
-from deploy.router.openai import Headers, Question
-from deploy.router.response_stream import AnswerReader
+from deploy.router.openai import Headers, ProxiedRequest
+from deploy.router.response_stream import ResponseReader
 from deploy.router.scheduler import Arrival, Ticket
 from fleetwright.serve import Send
 
 # Headers that end at the router: those of one connection (RFC 9110, section 7.6.1).  All others pass unchanged.
-OF_ONE_HOP = frozenset(
+HOP_BY_HOP_HEADERS = frozenset(
     {
         b"connection",
         b"keep-alive",
@@ -29,7 +29,8 @@ OF_ONE_HOP = frozenset(
         b"upgrade",
     }
 )
-OF_REQUESTS = OF_ONE_HOP | {b"expect", b"host"}  # the router has read the body, and the host is another
+# The router has read the body, and the host is another.
+DROPPED_REQUEST_HEADERS = HOP_BY_HOP_HEADERS | {b"expect", b"host"}
 ROUTE_HEADER, PLAN_HEADER = b"x-fleetwright-route", b"x-fleetwright-plan"
 GONE = "gone"  # outcome label: the caller disconnected
 
@@ -40,7 +41,7 @@ class Head:
     headers: Headers
 
 
-class Answer(Protocol):
+class UpstreamResponse(Protocol):
     head: Head
 
     def chunks(self) -> AsyncIterator[bytes]:
@@ -51,7 +52,7 @@ class Answer(Protocol):
 
 
 class Upstream(Protocol):
-    async def ask(self, question: Question) -> Answer:
+    async def send(self, request: ProxiedRequest) -> UpstreamResponse:
         """Send a request and return with the head of the response, or raise UpstreamError."""
 
     def abandon(self) -> None:
@@ -61,34 +62,34 @@ class Upstream(Protocol):
 
 
 def request_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
-    return _without(headers, OF_REQUESTS)
+    return _without(headers, DROPPED_REQUEST_HEADERS)
 
 
-def answer_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
+def response_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
     """Return the headers for the caller; names in lower case, as ASGI requires."""
-    return _without([(name.lower(), value) for name, value in headers], OF_ONE_HOP)
+    return _without([(name.lower(), value) for name, value in headers], HOP_BY_HOP_HEADERS)
 
 
 @dataclass(slots=True, kw_only=True)
-class Passage:
+class RequestForwarder:
     """Waits for a route, sends the request, forwards the response, and counts the outcome."""
 
-    question: Question
+    request: ProxiedRequest
     arrival: Arrival
-    front: AsyncScheduler
+    async_scheduler: AsyncScheduler
     upstreams: Mapping[str, Upstream]
     metrics: RouterMetrics
     clock: Clock
     arrived_s: float
     send: Send
     ended: bool = False
-    _reader: AnswerReader = field(default_factory=lambda: AnswerReader(streamed=False))
+    _reader: ResponseReader = field(default_factory=lambda: ResponseReader(streamed=False))
     _ticket: Ticket = field(init=False)
 
     async def run(self) -> None:
         """Run to the end of the response.  Raise RefusalError where no part of a response was sent."""
         try:
-            self._ticket = await self.front.start(self.arrival)
+            self._ticket = await self.async_scheduler.start(self.arrival)
         except RefusalError as error:
             self.metrics.refused(self.arrival.priority, error.outcome)
             raise
@@ -100,51 +101,51 @@ class Passage:
             outcome = await self._forward()
         except UpstreamError as error:
             outcome = error.outcome
-            self.front.failed(self._ticket)
+            self.async_scheduler.failed(self._ticket)
             raise
         finally:
             self._end(outcome)
 
     async def _forward(self) -> str:
-        answer, chunks, first = await self._asked_twice()
+        response, chunks, first = await self._send_with_retry()
         try:
-            await self._begin(answer.head)
-            await self._pass(first)
+            await self._begin(response.head)
+            await self._forward_chunk(first)
             async for chunk in chunks:
-                await self._pass(chunk)
+                await self._forward_chunk(chunk)
         except UpstreamError as error:
-            await self._break_off(error)
+            await self._abort(error)
             return "lost"
         finally:
-            answer.close()
+            response.close()
         self.ended = True
         await self.send({"type": "http.response.body", "body": b""})
         return "ok"
 
-    async def _asked_twice(self) -> tuple[Answer, AsyncIterator[bytes], bytes]:
+    async def _send_with_retry(self) -> tuple[UpstreamResponse, AsyncIterator[bytes], bytes]:
         if self._ticket.started_s == self._ticket.since_s:
             self.metrics.overhead(self.clock.steady_s() - self.arrived_s)
         try:
-            return await self._asked()
+            return await self._send_once()
         except UpstreamError:
             _stop_if_requested()
-            self._ticket = self.front.retry(self._ticket)
-            return await self._asked()
+            self._ticket = self.async_scheduler.retry(self._ticket)
+            return await self._send_once()
 
-    async def _asked(self) -> tuple[Answer, AsyncIterator[bytes], bytes]:
+    async def _send_once(self) -> tuple[UpstreamResponse, AsyncIterator[bytes], bytes]:
         """Run up to the first byte of the body; until then the request may be retried."""
-        answer = await self.upstreams[self._ticket.route or ""].ask(self.question)
+        response = await self.upstreams[self._ticket.route or ""].send(self.request)
         try:
-            chunks = answer.chunks()
-            return answer, chunks, await anext(chunks, b"")
+            chunks = response.chunks()
+            return response, chunks, await anext(chunks, b"")
         except BaseException:
-            answer.close()
+            response.close()
             raise
 
     async def _begin(self, head: Head) -> None:
-        headers = answer_headers(head.headers)
+        headers = response_headers(head.headers)
         known = dict(headers)
-        self._reader = AnswerReader(
+        self._reader = ResponseReader(
             streamed=known.get(b"content-type", b"").startswith(b"text/event-stream"),
             readable=known.get(b"content-encoding", b"identity") == b"identity",
         )
@@ -152,12 +153,12 @@ class Passage:
         headers.append((PLAN_HEADER, self._ticket.plan.encode()))
         await self.send({"type": "http.response.start", "status": head.status, "headers": headers})
 
-    async def _pass(self, chunk: bytes) -> None:
+    async def _forward_chunk(self, chunk: bytes) -> None:
         if chunk:
             self._reader.observe(chunk, now_s=self.clock.steady_s())
             await self.send({"type": "http.response.body", "body": chunk, "more_body": True})
 
-    async def _break_off(self, error: UpstreamError) -> None:
+    async def _abort(self, error: UpstreamError) -> None:
         """The response has begun and failed.  A stream ends with an error event, and the last part of any body is
         not sent: the server closes the connection, so that clients find the body incomplete."""
         self.ended = True
@@ -170,7 +171,7 @@ class Passage:
         self.ended = True
         ticket, reader, whole = self._ticket, self._reader, outcome == "ok"
         usage = reader.usage() if whole else None
-        self.front.done(ticket, usage=usage, answered=whole)
+        self.async_scheduler.done(ticket, usage=usage, succeeded=whole)
         self.metrics.ended(ticket, outcome)
         if reader.streamed and reader.first_s is not None:
             token_s = reader.token_s(usage.output_tokens if usage else reader.events)

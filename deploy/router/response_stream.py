@@ -24,7 +24,7 @@ class Usage:
     output_tokens: int | None = None
 
 
-class AnswerReader:
+class ResponseReader:
     __slots__ = ("_carry", "_readable", "_tail", "events", "first_s", "last_s", "streamed")
 
     def __init__(self, *, streamed: bool, readable: bool = True) -> None:
@@ -63,10 +63,10 @@ class AnswerReader:
         return (self.last_s - self.first_s) / ((output_tokens or 0) - 1)
 
     def _count(self, chunk: bytes) -> int:
-        seam = self._carry + chunk
-        found = seam.count(_EVENT)
+        joined = self._carry + chunk
+        found = joined.count(_EVENT)
         self.events += found
-        self._carry = seam[1 - len(_EVENT) :]  # one byte short of another match
+        self._carry = joined[1 - len(_EVENT) :]  # one byte short of another match
         return found
 
 

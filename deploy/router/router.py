@@ -52,16 +52,16 @@ class Router:
         self._check(table)
         self._clock = clock or Clock()
         self.metrics = RouterMetrics(backend)
-        self.front = AsyncScheduler(table, settings=settings, metrics=self.metrics, clock=self._clock)
+        self.async_scheduler = AsyncScheduler(table, settings=settings, metrics=self.metrics, clock=self._clock)
         self._count_replicas = count_replicas
         self._counting = asyncio.Lock()
         self._routers = settings.routers
-        self.front.set_replicas({}, routers=self._routers)
+        self.async_scheduler.set_replicas({}, routers=self._routers)
         self._source: PowerSource | None = None
         self._row_power: RowPower | None = None
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._ingress = Ingress(
-            front=self.front,
+            async_scheduler=self.async_scheduler,
             upstreams=upstreams,
             metrics=self.metrics,
             clock=self._clock,
@@ -82,7 +82,7 @@ class Router:
             self._run("replicas", self._counts())
 
     async def stop(self) -> None:
-        await self.front.drain()
+        await self.async_scheduler.drain()
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
@@ -91,7 +91,7 @@ class Router:
 
     @property
     def table(self) -> RoutingTable:
-        return self.front.scheduler.table
+        return self.async_scheduler.scheduler.table
 
     async def take(self, table: RoutingTable) -> None:
         """Use another table.  Raise PlanUnusableError where it is not usable, and then keep the old one.
@@ -105,18 +105,18 @@ class Router:
             raise
         async with self._counting:
             await self._count()
-            self.front.swap(table)
+            self.async_scheduler.swap(table)
         log.info("table_loaded", version=table.version, routes=sorted(table.routes))
 
     def set_power_source(self, source: PowerSource | None) -> None:
         if source == self._source:
             return
         self._source = source
-        if (asking := self._tasks.pop("power", None)) is not None:
-            asking.cancel()
+        if (polling := self._tasks.pop("power", None)) is not None:
+            polling.cancel()
         if source is None:
             self._row_power = None
-            self.front.limit(NO_LIMIT)
+            self.async_scheduler.limit(NO_LIMIT)
             return
         self._row_power = self._row_power.with_source(source) if self._row_power is not None else RowPower(source)
         self._update_limit()
@@ -124,21 +124,21 @@ class Router:
 
     def tick(self) -> None:
         self._update_limit()
-        self.front.tick()
+        self.async_scheduler.tick()
 
     def _check(self, table: RoutingTable) -> None:
-        if strangers := sorted(table.routes.keys() - self._upstreams.keys()):
+        if unknown := sorted(table.routes.keys() - self._upstreams.keys()):
             raise PlanUnusableError(
-                f"table {table.version!r} sends to {', '.join(strangers)}; "
+                f"table {table.version!r} sends to {', '.join(unknown)}; "
                 f"allowed: {', '.join(sorted(self._upstreams)) or 'nothing'}"
             )
 
     def _update_limit(self) -> None:
         if self._row_power is None:
             return
-        now_s, in_flight = self._clock.steady_s(), sum(self.front.scheduler.in_flight.values())
+        now_s, in_flight = self._clock.steady_s(), sum(self.async_scheduler.scheduler.in_flight.values())
         self._row_power.count(in_flight, now_s=now_s)
-        self.front.limit(self._row_power.watts(in_flight, now_s=now_s, routers=self._routers))
+        self.async_scheduler.limit(self._row_power.watts(in_flight, now_s=now_s, routers=self._routers))
         self.metrics.power_reading_age(self._row_power.age_s(now_s=now_s))
 
     def _run(self, name: str, work: Coroutine[Any, Any, None]) -> None:
@@ -178,7 +178,7 @@ class Router:
         try:
             counts = await self._count_replicas()
             self._routers = max(1, counts.routers)
-            self.front.set_replicas(counts.replicas, routers=self._routers)
+            self.async_scheduler.set_replicas(counts.replicas, routers=self._routers)
             for route, count in counts.replicas.items():
                 if not count:
                     self._upstreams[route].abandon()

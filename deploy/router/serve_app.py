@@ -24,14 +24,14 @@ from deploy.common.thread_calls import BlockingCalls
 from deploy.router.errors import NoReplicasError, UpstreamError
 from deploy.router.ingress import refuse
 from deploy.router.metrics import RayServeBackend
-from deploy.router.openai import Question
+from deploy.router.openai import ProxiedRequest
 from deploy.router.proxy import Head
 from deploy.router.router import ReplicaCounts, Router, serve_lifespan
 from deploy.router.settings import SERVE_NAME, TABLE_PATH, RouterConfig, RouterSettings
 from deploy.router.table import RoutingTable
 from fleetwright.expert_rollout.serve_engine import PATH as MAPS_PATH
 from fleetwright.expert_rollout.serve_engine import StatusEndpoint
-from fleetwright.serve import Receive, Send, answer_json, asks_for
+from fleetwright.serve import Receive, Send, is_request_for, send_json
 
 log = structlog.get_logger()
 
@@ -39,7 +39,7 @@ METHOD = "answer_openai"
 # A replica that takes another user_config (UPDATING) is out of routing for a moment, and one that a restarted Serve
 # controller has yet to find (RECOVERING) is not; requests wait.  One on a draining node (PENDING_MIGRATION) serves.
 PRESENT = ("RUNNING", "UPDATING", "RECOVERING", "PENDING_MIGRATION")
-LONGEST_ANSWER_S = 900.0  # time of a replica that stops to finish its responses
+MAX_RESPONSE_S = 900.0  # time of a replica that stops to finish its responses
 STATUS_S = 10.0  # for Serve's status, which may never arrive
 MAX_AT_ONCE = 100_000  # requests in one replica: the router has the queue, not Serve
 
@@ -49,7 +49,7 @@ def present(replica_states: Mapping[str, int]) -> int:
     return sum(replica_states.get(state, 0) for state in PRESENT)
 
 
-class ServeAnswer:
+class ServeUpstreamResponse:
     def __init__(self, generator: Any, head: Head, *, name: str) -> None:
         self.head = head
         self._generator = generator
@@ -79,35 +79,35 @@ class ServeUpstream:
     def __init__(self, name: str, handle: Any) -> None:
         self._name = name
         self._method = handle.options(method_name=METHOD, stream=True)
-        self._asking: set[asyncio.Future[Any]] = set()
+        self._pending: set[asyncio.Future[Any]] = set()
 
-    async def ask(self, question: Question) -> ServeAnswer:
+    async def send(self, request: ProxiedRequest) -> ServeUpstreamResponse:
         """Send once a replica has a slot.  Without a replica, a handle waits for ever (see `abandon`)."""
-        generator = self._method.remote(question.method, question.target, list(question.headers), question.body)
-        asking = asyncio.ensure_future(anext(aiter(generator)))
-        asking.add_done_callback(_looked_at)
-        self._asking.add(asking)
+        generator = self._method.remote(request.method, request.target, list(request.headers), request.body)
+        pending = asyncio.ensure_future(anext(aiter(generator)))
+        pending.add_done_callback(_retrieve_exception)
+        self._pending.add(pending)
         try:
-            await asyncio.wait({asking})
+            await asyncio.wait({pending})
         except asyncio.CancelledError:  # by the caller, in any state of the call
-            asking.cancel()
+            pending.cancel()
             generator.cancel()
             raise
         finally:
-            self._asking.discard(asking)
-        if asking.cancelled():
+            self._pending.discard(pending)
+        if pending.cancelled():
             generator.cancel()
             raise UpstreamError(f"{self._name} has no replica")
         try:
-            status, headers = asking.result()
+            status, headers = pending.result()
         except (RayError, RayServeException, StopAsyncIteration) as error:
             raise UpstreamError(f"{self._name} did not respond: {type(error).__name__}") from error
-        return ServeAnswer(generator, Head(status=status, headers=headers), name=self._name)
+        return ServeUpstreamResponse(generator, Head(status=status, headers=headers), name=self._name)
 
     def abandon(self) -> None:
         """Cancel requests that wait for a replica or for the response of a last one that drains."""
-        for asking in self._asking:
-            asking.cancel()
+        for pending in self._pending:
+            pending.cancel()
 
     async def close(self) -> None:
         """Handles need no closing."""
@@ -123,10 +123,10 @@ class App:
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await serve_lifespan(receive, send, start=_nothing, stop=self._stop)
-        elif self.maps is not None and asks_for(MAPS_PATH, scope):
+        elif self.maps is not None and is_request_for(MAPS_PATH, scope):
             await self.maps(scope, send)
-        elif self.router is not None and asks_for(TABLE_PATH, scope):
-            await answer_json(send, 200, {"version": self.router.table.version})
+        elif self.router is not None and is_request_for(TABLE_PATH, scope):
+            await send_json(send, 200, {"version": self.router.table.version})
         elif self.router is not None:
             await self.router(scope, receive, send)
         else:
@@ -144,7 +144,7 @@ class RouterReplica:
         self._engines = engines
         self._settings = RouterSettings.model_validate(settings)
         self._calls = BlockingCalls(limit_s=STATUS_S)
-        self._app = App(maps=StatusEndpoint(engines) if self._settings.tell_expert_maps else None)
+        self._app = App(maps=StatusEndpoint(engines) if self._settings.expose_expert_maps else None)
 
     def __serve_build_asgi_app__(self) -> App:
         return self._app
@@ -200,15 +200,15 @@ def behind_router(
         serve.ingress()(RouterReplica),
         name=SERVE_NAME,
         max_ongoing_requests=MAX_AT_ONCE,
-        **{"graceful_shutdown_timeout_s": LONGEST_ANSWER_S} | first | options,
+        **{"graceful_shutdown_timeout_s": MAX_RESPONSE_S} | first | options,
     )
     return deployment.bind(dict(engines), (settings or RouterSettings()).model_dump(mode="json"))
 
 
-def _looked_at(asking: "asyncio.Future[Any]") -> None:
+def _retrieve_exception(pending: "asyncio.Future[Any]") -> None:
     """Retrieve the exception of a call whose caller has gone, so that asyncio does not log it."""
-    if not asking.cancelled():
-        asking.exception()
+    if not pending.cancelled():
+        pending.exception()
 
 
 async def _nothing() -> None:

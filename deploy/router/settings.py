@@ -21,7 +21,7 @@ class RouterSettings(Frozen):
     patience_s: float = Field(default=30.0, gt=0, le=3600, description="In the queue; then the response is 429.")
     routers: int = Field(default=1, ge=1, le=1_000, description="Replicas of this router, which share the slots.")
     max_body_bytes: int = Field(default=64 * 2**20, ge=1, le=2**31)
-    tell_expert_maps: bool = Field(
+    expose_expert_maps: bool = Field(
         default=False, description="On Ray Serve: serve the replicas' expert map states at /fleetwright/expert-maps."
     )
 

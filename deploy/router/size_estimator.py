@@ -83,4 +83,6 @@ def _blend(counts: Sequence[float] | None, before: Sequence[float]) -> list[floa
     if counts is None:
         return list(before)
     total = sum(counts) + PLAN_WORTH_REQUESTS
-    return [(seen + PLAN_WORTH_REQUESTS * assumed) / total for seen, assumed in zip(counts, before, strict=True)]
+    return [
+        (observed + PLAN_WORTH_REQUESTS * assumed) / total for observed, assumed in zip(counts, before, strict=True)
+    ]

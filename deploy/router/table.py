@@ -96,15 +96,15 @@ class RoutingTable(Frozen):
         violations: list[Violation] = []
         if len(self.share) != rows or any(len(row) != columns for row in self.share):
             violations.append((("share",), f"allowed: {rows} rows of {columns}, one per edge"))
-        seen = set()
+        cells_so_far = set()
         for at, cell in enumerate(self.cells):
             if cell.row >= rows or cell.column >= columns:
                 violations.append((("cells", at), f"allowed: rows below {rows} and columns below {columns}"))
-            if (cell.row, cell.column) in seen:
+            if (cell.row, cell.column) in cells_so_far:
                 violations.append((("cells", at), "allowed: each bucket once"))
-            seen.add((cell.row, cell.column))
-            if strangers := sorted(cell.weights.keys() - self.routes.keys()):
-                violations.append((("cells", at, "weights"), f"names {', '.join(strangers)}; allowed: names of routes"))
+            cells_so_far.add((cell.row, cell.column))
+            if unknown := sorted(cell.weights.keys() - self.routes.keys()):
+                violations.append((("cells", at, "weights"), f"names {', '.join(unknown)}; allowed: names of routes"))
             if abs(sum(cell.weights.values()) - 1.0) > WEIGHTS_TOLERANCE:
                 violations.append((("cells", at, "weights"), "allowed: a sum of 1"))
         return violations

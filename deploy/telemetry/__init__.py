@@ -1,4 +1,4 @@
-"""The recorder of one node: observes from outside what the job's collectives leave in the kernel and in /proc.
+"""The recorder of one node: observes the traces of the job's collectives in the kernel and in /proc.
 
     sockets    TCP counters per peer, by INET_DIAG in the job's network namespace (netlink, diag, peers)
     sources    process state, InfiniBand ports, dcgm-exporter, RAS, dumps

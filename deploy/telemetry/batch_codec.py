@@ -93,7 +93,7 @@ def encode(
         base=None if held is None else held.number,
         node=node,
         sent_s=sent_s,
-        looks=polls,
+        polls=polls,
         others=[_short(other, sent_s) for other in others],
         rank=rank,
         prober=prober,

@@ -35,18 +35,18 @@ class ExporterSource:
         A truncated reply marks nothing as reported.
         """
         reply = list(scrape(self._url))
-        return [seen for seen in self._parse(reply, now_s) if self._changed(seen)]
+        return [observation for observation in self._parse(reply, now_s) if self._changed(observation)]
 
     def close(self) -> None:
         """Do nothing, because nothing stays open."""
 
-    def _changed(self, seen: Observation) -> bool:
-        values = seen.values
-        key: tuple[object, ...] = (seen.node, seen.rank, *values[:-1])
+    def _changed(self, observation: Observation) -> bool:
+        values = observation.values
+        key: tuple[object, ...] = (observation.node, observation.rank, *values[:-1])
         if isinstance(values, DeviceCounter) and values.name in {"xid", "nvswitch"}:
-            key = (seen.node, values.gpu, values.name)  # a change of the last error is the event
+            key = (observation.node, values.gpu, values.name)  # a change of the last error is the event
         before = self._last.get(key)
-        self._last[key] = seen
+        self._last[key] = observation
         return before is None or before.values != values
 
 
@@ -77,7 +77,7 @@ def scrape(url: str) -> Iterator[bytes]:
         connection.request("GET", parts.path or "/metrics", headers={"Accept": "text/plain"})
         reply = connection.getresponse()
         if reply.status != http.client.OK:
-            raise OSError(f"{url}: answered {reply.status}")
+            raise OSError(f"{url}: returned {reply.status}")
         left = MAX_BYTES
         while left > 0 and (chunk := reply.read(min(CHUNK_BYTES, left))):
             left -= len(chunk)

@@ -110,7 +110,7 @@ def recorder_of(recording: Recording, *, started_s: float, tally: ParseErrors | 
     )
 
 
-class Talking:
+class ConnectedPeersSource:
     """A `Source` without observations that keeps a separate prober's peers up to date by occasional polls.
 
     After a failed poll the last peers stay.
@@ -209,7 +209,7 @@ def _own_ports(recording: Recording) -> frozenset[int]:
 
 def _sources(recording: Recording, tally: ParseErrors, sockets: SocketSource) -> Iterator[Source]:
     if recording.probes_only:
-        yield Talking(sockets)
+        yield ConnectedPeersSource(sockets)
         yield from _probers(recording, tally, sockets)
         return
     node, job_map, period_s = recording.node, recording.job_map, recording.period_s
@@ -246,7 +246,7 @@ def _probers(recording: Recording, tally: ParseErrors, sockets: SocketSource) ->
         period_s=recording.period_s,
         namespace=recording.namespace,
         tally=tally,
-        talking=sockets.talking,
+        connected_peers=sockets.connected_peers,
     )
     return [prober]
 

@@ -99,8 +99,8 @@ class RecordingFolder:
         """Write the lines; those that a full disk refuses are lost."""
         held, self._held = self._held, []
         by_name: dict[str, list[str]] = {}
-        for seen in held:
-            name, line = _socket_line(seen) if isinstance(seen, Sample) else _line(seen)
+        for entry in held:
+            name, line = _socket_line(entry) if isinstance(entry, Sample) else _line(entry)
             by_name.setdefault(name, []).append(line)
         for name, lines in by_name.items():
             if name not in self._open:

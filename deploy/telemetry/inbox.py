@@ -39,7 +39,7 @@ class Inbox:
         self.period_s = period_s
         self._path, self._places, self._tally = path, job_map, tally
         path.parent.mkdir(parents=True, exist_ok=True)
-        _make_way(path)
+        _remove_stale_socket(path)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         try:
@@ -53,12 +53,12 @@ class Inbox:
         self._thread.start()
 
     def poll(self, now_s: float) -> list[Observation]:  # noqa: ARG002 - the lines have their own times
-        seen: list[Observation] = []
+        observations: list[Observation] = []
         for _ in range(len(self._waiting)):
             for line in self._waiting.popleft().splitlines():
                 with self._tally.skipping(SOURCE):
-                    seen += parse_rank_line(line, job_map=self._places)
-        return seen
+                    observations += parse_rank_line(line, job_map=self._places)
+        return observations
 
     def close(self) -> None:
         self._closing.set()
@@ -111,14 +111,14 @@ class LateInbox:
             self._inbox.close()
 
 
-def _make_way(path: Path) -> None:
+def _remove_stale_socket(path: Path) -> None:
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        what = next((words for is_one, words in _KINDS if is_one(mode)), "something that is no socket")
-        raise FileExistsError(f"{path} is {what}, expected a free path or a socket that was left behind")
+        kind = next((name for is_one, name in _KINDS if is_one(mode)), "something that is no socket")
+        raise FileExistsError(f"{path} is {kind}, expected a free path or a socket that was left behind")
     if not _is_dead(path):
         raise FileExistsError(f"{path} is a socket that another process listens to, such as another recorder's inbox")
     path.unlink(missing_ok=True)

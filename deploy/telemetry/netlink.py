@@ -145,7 +145,7 @@ class DiagSocket:
         self._sequence = 0
         chosen = bytecode(targets) if 0 < len(targets) <= MAX_CONDITIONS else b""
         self._requests: tuple[_Request, ...] = (_of_both_families(chosen),)
-        self._plainer = tuple(_of_family(family, b"") for family in (socket.AF_INET, socket.AF_INET6))
+        self._fallback_requests = tuple(_of_family(family, b"") for family in (socket.AF_INET, socket.AF_INET6))
 
     def dump(self) -> memoryview:
         """Return all messages of one dump without end marks, valid until the next dump.  Raise OSError, for example
@@ -154,22 +154,22 @@ class DiagSocket:
         try:
             return self._dump()
         except OSError as error:
-            if error.errno not in _REFUSED or self._requests is self._plainer:
+            if error.errno not in _REFUSED or self._requests is self._fallback_requests:
                 raise
-            self._requests = self._plainer
+            self._requests = self._fallback_requests
             return self._dump()
 
-    def ask(self, queries: Sequence[Query], frames: Frames, *, poll: int) -> bool:
+    def query(self, queries: Sequence[Query], frames: Frames, *, poll: int) -> bool:
         """Return whether each request got its reply; a missing socket is an error reply.  A dump skips old replies."""
         first = 0
-        for question in queries:
+        for query in queries:
             try:
-                self._socket.send(question.messages)
+                self._socket.send(query.messages)
             except OSError:
                 return False
-            if not frames.receive(self._socket, poll=poll, first=first, count=question.sockets):
+            if not frames.receive(self._socket, poll=poll, first=first, count=query.sockets):
                 return False
-            first += question.sockets
+            first += query.sockets
         return True
 
     def close(self) -> None:

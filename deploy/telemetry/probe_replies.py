@@ -14,7 +14,7 @@ from faults.observations import Probe, ProbeReturned
 
 REPLY: Final = struct.Struct("!8sIIIddd")  # the mark, then a _Reply
 MARK: Final = b"fwprobew"
-MAX_AWAITED: Final = 16  # trains of a peer: a reply arrives by the next poll
+MAX_PENDING: Final = 16  # trains of a peer: a reply arrives by the next poll
 LATEST_S: Final = 1e11  # of a clock
 LONGEST_S: Final = 60.0  # of a train's second half
 
@@ -28,7 +28,7 @@ class _Reply(NamedTuple):
     tail_s: float  # NaN: none
 
 
-class Awaited:
+class PendingTrains:
     """The newest trains sent to each peer."""
 
     def __init__(self, *, size_bytes: int) -> None:
@@ -36,7 +36,7 @@ class Awaited:
         self._sent: dict[int, deque[tuple[int, float]]] = {}  # by peer: numbers and moments
 
     def sent(self, peer: int, number: int, sent_s: float) -> None:
-        self._sent.setdefault(peer, deque(maxlen=MAX_AWAITED)).append((number, sent_s))
+        self._sent.setdefault(peer, deque(maxlen=MAX_PENDING)).append((number, sent_s))
 
     def taken(self, message: bytes, of: int | None) -> tuple[int, ProbeReturned] | None:
         """Return the peer and its reading; None unless the reply is from node `of` and to a train that awaits one."""

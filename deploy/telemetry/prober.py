@@ -5,10 +5,10 @@ clocks of two nodes: a constant clock offset stays in it, and the drift is small
 second half (`tail_s`) is its size over the narrowest rate, by the receiver's clock alone; a shaper's burst is in the
 first half.  ECMP hashes ports (RFC 2992), so a node sends from PORTS source ports in rotation.
 
-Peers come from the job's sockets (`factory.Talking`), before that from the order of node indices.  Peers take turns in
-ring order.  Turns are counted from the epoch, so nodes with equally many peers are at the same distance, and a node
-receives one train a turn.  There are at most MAX_PER_S turns a second.  Of two turns in one poll the second train waits
-behind the first on a slow sender's link; the number of turns is even, so a pair always has the same place.
+Peers come from the job's sockets (`factory.ConnectedPeersSource`), before that from the order of node indices.  Peers
+take turns in ring order.  Turns are counted from the epoch, so nodes with equally many peers are at the same distance,
+and a node receives one train a turn.  There are at most MAX_PER_S turns a second.  Of two turns in one poll the second
+train waits behind the first on a slow sender's link; the number of turns is even, so a pair always has the same place.
 """
 
 import errno
@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 
 from deploy.telemetry.netlink import enter_namespace
 from deploy.telemetry.peers import Peers
-from deploy.telemetry.probe_replies import Awaited, is_reply, reply_of
+from deploy.telemetry.probe_replies import PendingTrains, is_reply, reply_of
 from faults.observations import Observation, Probe, ProbeReturned
 from faults.readers import ParseErrors
 from fleet.documents import RuleError
@@ -38,7 +38,7 @@ MAX_TURNS: Final = 2  # in one poll
 MIN_BYTES: Final = 64
 DATAGRAM_BYTES: Final = 1400  # with headers below the usual 1,500 bytes of a packet
 MAX_DATAGRAMS: Final = 1000  # of a poll: more are unexpected
-BUFFER_BYTES: Final = 1 << 20  # the kernel grants what it may
+BUFFER_BYTES: Final = 1 << 20  # the kernel grants at most its own limit
 SO_TIMESTAMPNS: Final = 35  # asm-generic/socket.h; the reply's type is the same number
 HEAD: Final = struct.Struct("!8sIIHHd")  # the mark, then a _Head
 MARK: Final = b"fwprobe1"
@@ -46,7 +46,7 @@ TIMESPEC: Final = struct.Struct("=qq")
 ANCILLARY_BYTES: Final = socket.CMSG_SPACE(TIMESPEC.size)
 MAX_TRAIN: Final = ceil(MAX_BYTES / DATAGRAM_BYTES)
 UNREACHABLE: Final = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ECONNREFUSED})
-WHAT: Final = "probe"
+SOURCE: Final = "probe"
 
 
 class _Head(NamedTuple):
@@ -92,22 +92,22 @@ class Prober:
         namespace: Path | None = None,
         port: int = PORT,
         tally: ParseErrors | None = None,
-        talking: Callable[[], Iterable[int]] = tuple,
+        connected_peers: Callable[[], Iterable[int]] = tuple,
     ) -> None:
         self.period_s = period_s
         self._node, self._size_bytes, self._port = node, size_bytes, port
-        self._nodes, self._every_s, self._talking = peers.nodes, every_s, talking
+        self._nodes, self._every_s, self._connected_peers = peers.nodes, every_s, connected_peers
         self._tally = tally or ParseErrors()
         self._address_of = _addresses(peers)
         self._neighbours = tuple(neighbours(node, peers))
         self._node_of = {str(ipaddress.ip_address(address)): of for address, of in peers.node_of.items()}
-        self._talked: Iterable[int] = ()
+        self._last_connected: Iterable[int] = ()
         self._others = self._neighbours
         self._turn_s = 0.0  # of the last poll
         self._turn = 0
         self._sent = 0
         self._trains: dict[int, _Train] = {}
-        self._awaited = Awaited(size_bytes=size_bytes)
+        self._pending = PendingTrains(size_bytes=size_bytes)
         self._socket = _opened(self._address_of[node], port, namespace)
         self._from = _senders(self._address_of[node], port, namespace)
 
@@ -126,10 +126,10 @@ class Prober:
 
     def _known(self) -> tuple[int, ...]:
         """Return the peers, from the next in the ring on."""
-        talking = self._talking()
-        if talking != self._talked:
-            self._talked = frozenset(talking)
-            known = {node for node in self._talked if node in self._address_of and node != self._node}
+        connected_peers = self._connected_peers()
+        if connected_peers != self._last_connected:
+            self._last_connected = frozenset(connected_peers)
+            known = {node for node in self._last_connected if node in self._address_of and node != self._node}
             self._others = tuple(sorted(known, key=lambda node: (node - self._node) % self._nodes)) or self._neighbours
         return self._others
 
@@ -153,13 +153,13 @@ class Prober:
             for datagram in train(self._node, self._sent, sent_s=sent_s, size_bytes=self._size_bytes):
                 way.sendto(datagram, where)
         except BlockingIOError:
-            self._tally.add(WHAT, "send buffer full")
+            self._tally.add(SOURCE, "send buffer full")
         except OSError as error:
             if error.errno not in UNREACHABLE:
                 raise
-            self._tally.add(WHAT, "peer unreachable")
+            self._tally.add(SOURCE, "peer unreachable")
         else:
-            self._awaited.sent(other, self._sent, sent_s)
+            self._pending.sent(other, self._sent, sent_s)
 
     def _received(self) -> Iterator[tuple[bytes, str, float]]:
         for _ in range(MAX_DATAGRAMS):
@@ -175,27 +175,27 @@ class Prober:
         """Return the peer and its probe, once the train is whole; or its reply to an own train."""
         of = self._node_of.get(address)
         if is_reply(message):
-            reply = self._awaited.taken(message, of)
+            reply = self._pending.taken(message, of)
             if reply is None:
-                self._tally.add(WHAT, "unexpected packet")
+                self._tally.add(SOURCE, "unexpected packet")
             return reply
         head = _head(message)
         if head is None or of != head.node:
-            self._tally.add(WHAT, "unexpected packet")
+            self._tally.add(SOURCE, "unexpected packet")
             return None
-        came = self._trains.get(head.node)
-        if came is None or came.head[:2] != head[:2]:
-            if came is not None and came.missing:
-                self._tally.add(WHAT, "train with a gap")
-            came = self._trains[head.node] = _Train(head, set(range(head.datagrams)))
-        if head.datagram in came.missing:
-            came.missing.remove(head.datagram)
-            came.size_bytes += len(message)
-            came.received_s = max(came.received_s, stamp_s)
+        incoming = self._trains.get(head.node)
+        if incoming is None or incoming.head[:2] != head[:2]:
+            if incoming is not None and incoming.missing:
+                self._tally.add(SOURCE, "train with a gap")
+            incoming = self._trains[head.node] = _Train(head, set(range(head.datagrams)))
+        if head.datagram in incoming.missing:
+            incoming.missing.remove(head.datagram)
+            incoming.size_bytes += len(message)
+            incoming.received_s = max(incoming.received_s, stamp_s)
             if head.datagram == (head.datagrams - 1) // 2:
-                came.half_s = stamp_s
-            if not came.missing:
-                return head.node, self._replied(head, came.probe())
+                incoming.half_s = stamp_s
+            if not incoming.missing:
+                return head.node, self._replied(head, incoming.probe())
         return None
 
     def _replied(self, head: _Head, probe: Probe) -> Probe:
@@ -206,7 +206,7 @@ class Prober:
             try:
                 self._socket.sendto(reply, (where, self._port))
             except OSError:  # the train is reported here in any case
-                self._tally.add(WHAT, "reply not sent")
+                self._tally.add(SOURCE, "reply not sent")
         return probe
 
 

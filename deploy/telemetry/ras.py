@@ -11,7 +11,7 @@ from faults.readers.nccl_ras import Communicators, parse_ras
 ADDRESS: Final = ("localhost", 28028)
 MAX_BYTES: Final = 32 * 1024 * 1024
 REPLY_S: Final = 12.0  # RAS waits 5 s for its own peers, twice
-_QUESTION: Final = b"SET FORMAT json\nVERBOSE STATUS\n"
+_REQUEST: Final = b"SET FORMAT json\nVERBOSE STATUS\n"
 
 
 class RasSource:
@@ -27,16 +27,16 @@ class RasSource:
         self._members = Communicators(job_map)
 
     def poll(self, now_s: float) -> list[Observation]:
-        reply = ask(self._address)
+        reply = fetch_status(self._address)
         return list(parse_ras(reply, at_s=now_s, job_map=self._places, members=self._members, tally=self._tally))
 
     def close(self) -> None:
         """Do nothing, because nothing stays open."""
 
 
-def ask(address: tuple[str, int]) -> list[bytes]:
+def fetch_status(address: tuple[str, int]) -> list[bytes]:
     with socket.create_connection(address, timeout=REPLY_S) as connection:
-        connection.sendall(_QUESTION)
+        connection.sendall(_REQUEST)
         chunks: list[bytes] = []
         left = MAX_BYTES
         while left > 0 and (chunk := connection.recv(min(1 << 16, left))):

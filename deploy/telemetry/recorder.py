@@ -21,7 +21,7 @@ from typing import Final, Protocol
 import structlog
 
 from deploy.telemetry.diag import Sample
-from deploy.telemetry.sources import Round, Source
+from deploy.telemetry.sources import PollSchedule, Source
 from faults.observations import Observation
 
 log = structlog.get_logger()
@@ -94,7 +94,7 @@ class Recorder:
         self._period_s = period_s
         self._clock = clock or RecorderClock()
         self._turn: int | None = None  # the period of the last poll
-        self._round = Round(self._sources, steady_s=self._clock.steady_s())
+        self._schedule = PollSchedule(self._sources, steady_s=self._clock.steady_s())
 
     def run(self, stop: Event, *, duration_s: float | None = None) -> RecorderStats:
         """Poll until `stop` is set or the duration ends, then close everything.  A stop takes up to MAX_SLEEP_S."""
@@ -110,7 +110,7 @@ class Recorder:
         self.tally.polls += 1
         if self._sockets is not None:
             self._poll_sockets(self._sockets)
-        for source in self._round.due(self._clock.steady_s()):
+        for source in self._schedule.due(self._clock.steady_s()):
             self._poll_source(source)
         for sink in self.sinks:
             self._guarded("flush", sink.flush)
@@ -141,26 +141,26 @@ class Recorder:
 
     def _poll_source(self, source: Source) -> None:
         try:
-            seen = source.poll(self._clock.now_s())
+            observations = source.poll(self._clock.now_s())
         except OSError as error:
             self._failed(source.name, error)
             return
-        if not seen:
+        if not observations:
             return
-        self.tally.observations += len(seen)
+        self.tally.observations += len(observations)
         for sink in self.sinks:
-            self._guarded("observed", partial(sink.observed, seen))
+            self._guarded("observed", partial(sink.observed, observations))
 
-    def _guarded(self, what: str, call: Callable[[], None]) -> None:
+    def _guarded(self, source: str, call: Callable[[], None]) -> None:
         try:
             call()
         except OSError as error:
-            self._failed(what, error)
+            self._failed(source, error)
 
-    def _failed(self, what: str, error: OSError) -> None:
-        if self.tally.failures[what] == 0:
-            log.warning("poll_failed", source=what, reason=str(error))
-        self.tally.failures[what] += 1
+    def _failed(self, source: str, error: OSError) -> None:
+        if self.tally.failures[source] == 0:
+            log.warning("poll_failed", source=source, reason=str(error))
+        self.tally.failures[source] += 1
 
     def _slept_until_next(self, stop: Event) -> bool:
         """Return False once `stop` is set.  A plain sleep, because waiting for an event costs a lock and more calls."""

@@ -54,13 +54,17 @@ class ProcessChanges:
         self._last: dict[int | None, Observation] = {}
 
     def kept(self, observations: Sequence[Observation]) -> list[Observation]:
-        return [seen for seen in observations if not isinstance(seen.values, Process) or self._changed(seen)]
+        return [
+            observation
+            for observation in observations
+            if not isinstance(observation.values, Process) or self._changed(observation)
+        ]
 
-    def _changed(self, seen: Observation) -> bool:
-        before = self._last.get(seen.rank)
-        if before is not None and _same_state(before, seen) and seen.at_s - before.at_s < CPU_EVERY_S:
+    def _changed(self, observation: Observation) -> bool:
+        before = self._last.get(observation.rank)
+        if before is not None and _same_state(before, observation) and observation.at_s - before.at_s < CPU_EVERY_S:
             return False
-        self._last[seen.rank] = seen
+        self._last[observation.rank] = observation
         return True
 
 
@@ -68,19 +72,19 @@ class Alarms:
     """Reports a stopped or ended process, and a failed collective of a rank, once each."""
 
     def __init__(self) -> None:
-        self._ringing: set[tuple[int | None, type]] = set()
+        self._active: set[tuple[int | None, type]] = set()
 
-    def ring(self, observations: Sequence[Observation]) -> bool:
-        rung = False
-        for seen in observations:
-            values = seen.values
+    def update(self, observations: Sequence[Observation]) -> bool:
+        raised = False
+        for observation in observations:
+            values = observation.values
             if not isinstance(values, Process | Heartbeat):
                 continue
-            key = (seen.rank, type(values))
+            key = (observation.rank, type(values))
             alarming = values.state not in _ALIVE if isinstance(values, Process) else values.phase == FAILED
-            rung |= alarming and key not in self._ringing
-            (self._ringing.add if alarming else self._ringing.discard)(key)
-        return rung
+            raised |= alarming and key not in self._active
+            (self._active.add if alarming else self._active.discard)(key)
+        return raised
 
 
 def thinned(samples: list[Sample], most: int) -> list[Sample]:
@@ -98,7 +102,9 @@ def affordable(others: Sequence[Observation], most: int) -> list[Observation]:
     """
     if len(others) <= most:
         return list(others)
-    newest_beat = {seen.rank: at for at, seen in enumerate(others) if isinstance(seen.values, Heartbeat)}
+    newest_beat = {
+        observation.rank: at for at, observation in enumerate(others) if isinstance(observation.values, Heartbeat)
+    }
     beats = set(newest_beat.values())
 
     def rank_of(at: int) -> tuple[int, int]:
@@ -157,7 +163,7 @@ class Sender(BatchSender[Content]):
 
     def observed(self, observations: Sequence[Observation]) -> None:
         kept = self._processes.kept(observations)
-        self._urgent = self._alarms.ring(kept) or self._urgent
+        self._urgent = self._alarms.update(kept) or self._urgent
         self.sent.dropped += max(0, len(self._others) + len(kept) - MAX_OTHERS)
         self._others.extend(kept)
 
@@ -211,7 +217,11 @@ class Sender(BatchSender[Content]):
             self.sent.dropped += len(others)
             return
         after_s = self._now_s() - KEPT_S
-        once = [seen for seen in others if not isinstance(seen.values, REPEATED) and seen.at_s > after_s]
+        once = [
+            observation
+            for observation in others
+            if not isinstance(observation.values, REPEATED) and observation.at_s > after_s
+        ]
         free = max(0, MAX_OTHERS - len(self._others))
         self.sent.dropped += len(others) - min(free, len(once))
         self._others.extendleft(reversed(once[max(0, len(once) - free) :]))
@@ -220,8 +230,8 @@ class Sender(BatchSender[Content]):
         log.warning("monitor_lost", url=self._url, reason=str(error))
 
 
-def _same_state(before: Observation, seen: Observation) -> bool:
-    one, other = before.values, seen.values
+def _same_state(before: Observation, observation: Observation) -> bool:
+    one, other = before.values, observation.values
     if not isinstance(one, Process) or not isinstance(other, Process):
         return False
     return one.state == other.state or (one.state in _ALIVE and other.state in _ALIVE)

@@ -46,10 +46,10 @@ _WORDS: Final = _ID_AT + IDENTITY.stop - IDENTITY.start
 DUMPED_EVERY_S: Final = 1.0
 EARLY_S: Final = 0.05  # polls are a little early or late
 MAX_QUERIED: Final = 384  # sockets; for more, a dump costs less
-MAX_IN_VAIN: Final = 3  # of a kernel whose queries contradict its dumps
+MAX_FAILED_QUERIES: Final = 3  # of a kernel whose queries contradict its dumps
 
 
-class Questions:
+class SocketQueries:
     """Requests for all sockets of a dump, each by ports, addresses and cookie.  `parts` are their messages, by group.
 
     A dump walks the kernel's whole table of connections, 0.6 ms of a core for the usual 262,144 buckets; a query of
@@ -73,7 +73,7 @@ class Questions:
 
     def replied(self, diag: DiagSocket, frames: Frames, *, poll: int) -> bool:
         """Return whether all sockets exist and are established; then their messages are in that poll's frame."""
-        if not diag.ask(self._queries, frames, poll=poll):
+        if not diag.query(self._queries, frames, poll=poll):
             return False
         rows = slice(0, self.sockets)
         return all(frames.column(octet, poll=poll, rows=rows) == reported for octet, reported in self._expected.items())
@@ -96,11 +96,11 @@ class SocketSource:
         self._reader = DumpReader(peers, ignored_ports=ignored_ports)
         self._max_held = max_held
         self._known: Known = ()
-        self._talking_of: Known = ()
-        self._talking: frozenset[int] = frozenset()
+        self._connected_peers_of: Known = ()
+        self._connected_peers: frozenset[int] = frozenset()
         self._frames = Frames(polls=max_held, sockets=1, width=1)
-        self._queries: Questions | None = None
-        self._in_vain = 0
+        self._queries: SocketQueries | None = None
+        self._failed_queries = 0
         self._dumped_s = 0.0
         self._held_s: list[float] = []  # times of the polls in the frames
         self._backoff = 0
@@ -122,11 +122,11 @@ class SocketSource:
         parts = [polls[:, rows, : group.shape.words] for group, rows in self._places()]
         return samples(self._known, parts, times_s=times_s, node=self.node) if times_s else []
 
-    def talking(self) -> frozenset[int]:
-        if self._talking_of is not self._known:
-            self._talking_of = self._known
-            self._talking = frozenset(peer for group in self._known for peer in group.peers.tolist())
-        return self._talking
+    def connected_peers(self) -> frozenset[int]:
+        if self._connected_peers_of is not self._known:
+            self._connected_peers_of = self._known
+            self._connected_peers = frozenset(peer for group in self._known for peer in group.peers.tolist())
+        return self._connected_peers
 
     def close(self) -> None:
         self._diag.close()
@@ -139,7 +139,7 @@ class SocketSource:
             self._held_s.append(now_s)
             return True
         self._queries = None
-        self._in_vain += 1
+        self._failed_queries += 1
         return False
 
     def _dumped(self, now_s: float) -> list[Sample]:
@@ -152,14 +152,14 @@ class SocketSource:
             self._held_s.append(now_s)
             return []
         before = self.held()
-        self._known, self._queries, self._in_vain = known, None, 0
+        self._known, self._queries, self._failed_queries = known, None, 0
         this = samples(known, [part[None] for part in parts], times_s=[now_s], node=self.node)
         return [*before, *this]
 
     def _settled(self, parts: list[Words]) -> None:
         """Query these sockets from now on, because they are the same as at the last dump."""
-        if self._queries is None and self._in_vain < MAX_IN_VAIN:
-            self._queries = Questions(self._known, parts)
+        if self._queries is None and self._failed_queries < MAX_FAILED_QUERIES:
+            self._queries = SocketQueries(self._known, parts)
         sockets, width = sum(map(len, parts)), max(4 * group.shape.words for group in self._known)
         if sockets > self._frames.sockets or width > self._frames.width:
             self._frames = Frames(polls=self._max_held, sockets=sockets, width=width)

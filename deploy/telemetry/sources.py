@@ -21,7 +21,7 @@ class Source(Protocol):
         """Return the current observations.  Raise OSError, which the recorder counts."""
 
     def close(self) -> None:
-        """Close what was opened."""
+        """Release all resources."""
 
 
 class Due(NamedTuple):
@@ -29,7 +29,7 @@ class Due(NamedTuple):
     source: Source
 
 
-class Round:
+class PollSchedule:
     """All sources, each with its own period."""
 
     def __init__(self, sources: Sequence[Source], *, steady_s: float) -> None:
@@ -53,7 +53,7 @@ class ThreadedSource:
         self._observed: deque[Observation] = deque(maxlen=MAX_WAITING)
         self._failure: OSError | None = None
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"look-{source.name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"poll-{source.name}", daemon=True)
         self._thread.start()
 
     def poll(self, now_s: float) -> Sequence[Observation]:  # noqa: ARG002 - the port's

@@ -1,4 +1,4 @@
-"""One node's recorder as a Ray actor: it observes the ranks of one attempt on its node and buffers what it observed.
+"""One node's recorder as a Ray actor: it observes the ranks of one attempt on its node and buffers its observations.
 
 The run monitor fetches the buffer several times a second through Ray, without a port, an address or a secret.  A full
 buffer drops the oldest observations.
@@ -36,7 +36,7 @@ class NodeRecorderSpec:
     period_s: float = 0.25
 
 
-class Held:
+class RecorderBuffer:
     """A sink that buffers the newest observations until they are fetched."""
 
     def __init__(self) -> None:
@@ -71,16 +71,18 @@ class Held:
 
 class NodeRecorderActor:
     def __init__(self, spec: NodeRecorderSpec) -> None:
-        self._spec, self._held, self._stop = spec, Held(), threading.Event()
+        self._spec, self._buffer, self._stop = spec, RecorderBuffer(), threading.Event()
         self._session, self._number = secrets.token_hex(4), 0
-        recorder = Recorder(sockets=_sockets(spec), sources=_sources(spec), sinks=[self._held], period_s=spec.period_s)
-        self._thread = threading.Thread(target=recorder.run, args=(self._stop,), name="eye", daemon=True)
+        recorder = Recorder(
+            sockets=_sockets(spec), sources=_sources(spec), sinks=[self._buffer], period_s=spec.period_s
+        )
+        self._thread = threading.Thread(target=recorder.run, args=(self._stop,), name="recorder", daemon=True)
         self._thread.start()
 
     def take(self) -> bytes:
-        samples, others = self._held.taken()
+        samples, others = self._buffer.taken()
         self._number += 1
-        body, _held = encode(
+        body, _base = encode(
             samples,
             others,
             session=self._session,

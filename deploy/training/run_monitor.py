@@ -1,4 +1,4 @@
-"""Monitors the runs of a Ray cluster, each attempt afresh: a worker that was ended or moved is no fault.
+"""Monitors the runs of a Ray cluster, each attempt separately: a worker that was ended or moved is no fault.
 
     status RUNNING                     ──> recorders on its nodes, its own fault monitor ──> diagnoses to the service
     any other status, attempt, or none ──> recorders and monitor end, their last observations are dropped
@@ -39,7 +39,7 @@ class NodeRecorderHandle(Protocol):
         """End the recorder."""
 
 
-OpenEye = Callable[[str, NodeRecorderSpec], NodeRecorderHandle]  # on a Ray node
+OpenRecorder = Callable[[str, NodeRecorderSpec], NodeRecorderHandle]  # on a Ray node
 MakeLoop = Callable[[JobConfig, Sequence[str]], MonitorLoop]  # of a job, with the names of its nodes
 
 
@@ -47,18 +47,18 @@ MakeLoop = Callable[[JobConfig, Sequence[str]], MonitorLoop]  # of a job, with t
 class _Watched:
     view: RunView
     loop: MonitorLoop
-    eyes: tuple[NodeRecorderHandle, ...]
+    recorders: tuple[NodeRecorderHandle, ...]
     reporting: asyncio.Task[None] | None = field(default=None)
 
 
 @dataclass(slots=True, kw_only=True)
 class RunMonitor:
-    look: Callable[[], Awaitable[RunsObserved]]
-    open_recorder: OpenEye
+    read_runs: Callable[[], Awaitable[RunsObserved]]
+    open_recorder: OpenRecorder
     make_loop: MakeLoop
     names: Callable[[str], str]
     inbox: str | None
-    doomed: Callable[[], Collection[Attempt]] = tuple
+    ending_attempts: Callable[[], Collection[Attempt]] = tuple
     _watched: dict[Attempt, _Watched] = field(default_factory=dict)
 
     @property
@@ -82,26 +82,26 @@ class RunMonitor:
             self.close()
 
     async def turn(self) -> None:
-        seen = {attempt: await self._taken(watched) for attempt, watched in self._watched.items()}
-        runs = (await self.look()).runs
-        standing = {(view.run, view.attempt): view for view in runs if view.phase is RunPhase.RUNNING}
-        for attempt in self.doomed():
-            standing.pop(attempt, None)
-        for attempt in self._watched.keys() - standing.keys():
+        bodies = {attempt: await self._taken(watched) for attempt, watched in self._watched.items()}
+        runs = (await self.read_runs()).runs
+        running = {(view.run, view.attempt): view for view in runs if view.phase is RunPhase.RUNNING}
+        for attempt in self.ending_attempts():
+            running.pop(attempt, None)
+        for attempt in self._watched.keys() - running.keys():
             self._drop(self._watched.pop(attempt))
         for attempt, watched in self._watched.items():
             with _reported(attempt):
-                _judge(watched, seen.get(attempt, ()))
-        for attempt in standing.keys() - self._watched.keys():
+                _evaluate(watched, bodies.get(attempt, ()))
+        for attempt in running.keys() - self._watched.keys():
             with _reported(attempt):
-                self._watched[attempt] = self._begin(standing[attempt])
+                self._watched[attempt] = self._begin(running[attempt])
 
     def close(self) -> None:
         while self._watched:
             self._drop(self._watched.popitem()[1])
 
     async def _taken(self, watched: _Watched) -> tuple[bytes, ...]:
-        bodies = await asyncio.gather(*(recorder.take() for recorder in watched.eyes))
+        bodies = await asyncio.gather(*(recorder.take() for recorder in watched.recorders))
         return tuple(body for body in bodies if body is not None)
 
     def _begin(self, view: RunView) -> _Watched:
@@ -110,9 +110,9 @@ class RunMonitor:
         rank_node = tuple(index[place.node_id] for place in view.places)
         file = JobConfig(name=view.run[:200], nodes=len(node_ids), rank_node=rank_node)
         loop = self.make_loop(file, [self.names(node_id) for node_id in node_ids])
-        eyes = tuple(self.open_recorder(node_id, self._spec(view, index, node_id)) for node_id in node_ids)
+        recorders = tuple(self.open_recorder(node_id, self._spec(view, index, node_id)) for node_id in node_ids)
         log.info("run_watched", run=view.run, attempt=view.attempt, ranks=len(view.places), nodes=len(node_ids))
-        watched = _Watched(view=view, loop=loop, eyes=eyes)
+        watched = _Watched(view=view, loop=loop, recorders=recorders)
         if loop.reporter is not None:
             watched.reporting = asyncio.get_running_loop().create_task(loop.reporter.run())
         return watched
@@ -134,7 +134,7 @@ class RunMonitor:
         log.info("run_not_watched", run=watched.view.run, attempt=watched.view.attempt)
         if watched.reporting is not None:
             watched.reporting.cancel()
-        for recorder in watched.eyes:
+        for recorder in watched.recorders:
             recorder.close()
 
 
@@ -147,19 +147,19 @@ def _reported(attempt: Attempt) -> Iterator[None]:
         log.exception("run_watch_failed", run=attempt[0], attempt=attempt[1])
 
 
-def _judge(watched: _Watched, bodies: Sequence[bytes]) -> None:
+def _evaluate(watched: _Watched, bodies: Sequence[bytes]) -> None:
     for body in bodies:
         try:
             watched.loop.receive(body)
         except WireError as error:
-            log.warning("eye_not_understood", run=watched.view.run, reason=str(error))
+            log.warning("node_recorder_batch_invalid", run=watched.view.run, reason=str(error))
     watched.loop.evaluate()
 
 
 class RayNodeRecorder:
     """A recorder on a node of the Ray cluster of this process.  It ends with this process at the latest."""
 
-    ANSWER_S: Final = 2.0
+    REPLY_S: Final = 2.0
 
     def __init__(self, handle: Any) -> None:
         self._handle = handle
@@ -167,10 +167,10 @@ class RayNodeRecorder:
     async def take(self) -> bytes | None:
         """Return the new observations.  A node that is away or frozen does not reply."""
         try:
-            async with asyncio.timeout(self.ANSWER_S):
+            async with asyncio.timeout(self.REPLY_S):
                 body: bytes = await self._handle.take.remote()
-        except Exception as error:  # noqa: BLE001 - Ray's errors and our timeout; the other eyes see on
-            log.debug("eye_does_not_answer", reason=str(error) or type(error).__name__)
+        except Exception as error:  # noqa: BLE001 - Ray's errors and our timeout; the other recorders continue
+            log.debug("node_recorder_timeout", reason=str(error) or type(error).__name__)
             return None
         return body
 

@@ -10,7 +10,7 @@ from deploy.common.errors import ActuationError, UnreachableError
 from deploy.common.text import reason_of
 from fleetwright.ray_train.run_status import NAMESPACE, PREFIX, RunPhase, RunView
 
-ANSWER_S: Final = 5.0
+REPLY_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,13 +33,13 @@ class RunStatusReader:
         names = sorted(
             each["name"] for each in named if each["namespace"] == self._namespace and each["name"].startswith(PREFIX)
         )
-        answers = {name: self._asked(name, "view") for name in names}
-        ready, _late = _waited([answer for answer in answers.values() if answer is not None])
+        replies = {name: self._call_remote(name, "view") for name in names}
+        ready, _late = _wait([reply for reply in replies.values() if reply is not None])
         views: list[RunView] = []
         silent: set[str] = set()
-        for name, answer in answers.items():
+        for name, reply in replies.items():
             try:
-                view = ray.get(answer) if answer in ready else None
+                view = ray.get(reply) if reply in ready else None
             except ActorDiedError:
                 continue  # with its run
             except RayError:
@@ -63,23 +63,23 @@ class RunStatusReader:
         ended: int = self._call(run, "end_workers", attempt, node_ids)
         return ended
 
-    def _asked(self, name: str, method: str, *args: Any) -> Any:
+    def _call_remote(self, name: str, method: str, *args: Any) -> Any:
         try:
             return getattr(ray.get_actor(name, namespace=self._namespace), method).remote(*args)
         except (ValueError, RayError):
             return None
 
     def _call(self, run: str, method: str, *args: Any) -> Any:
-        answer = self._asked(PREFIX + run, method, *args)
-        if answer is None:
+        reply = self._call_remote(PREFIX + run, method, *args)
+        if reply is None:
             raise UnreachableError(f"there is no training run {run!r} with a status actor in {self._namespace!r}")
         try:
-            return ray.get(answer, timeout=ANSWER_S)
+            return ray.get(reply, timeout=REPLY_S)
         except GetTimeoutError as error:
-            raise UnreachableError(f"training run {run!r} does not reply within {ANSWER_S:g} s") from error
+            raise UnreachableError(f"training run {run!r} does not reply within {REPLY_S:g} s") from error
         except RayError as error:
             raise ActuationError(f"training run {run!r}: {reason_of(error)}") from error
 
 
-def _waited(answers: list[Any]) -> tuple[list[Any], list[Any]]:
-    return ray.wait(answers, num_returns=len(answers), timeout=ANSWER_S) if answers else ([], [])
+def _wait(replies: list[Any]) -> tuple[list[Any], list[Any]]:
+    return ray.wait(replies, num_returns=len(replies), timeout=REPLY_S) if replies else ([], [])

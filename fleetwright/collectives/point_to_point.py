@@ -84,13 +84,13 @@ def _line(half: Half, partner: Half) -> Line:
     return line
 
 
-class Ended(Protocol):
+class OnEnd(Protocol):
     """Called when an operation has ended, with what it raised."""
 
     def __call__(self, *, raised: BaseException | None) -> None: ...
 
 
-def watched_work(work_type: type[Any]) -> Callable[[Any, Ended], Any]:
+def watched_work(work_type: type[Any]) -> Callable[[Any, OnEnd], Any]:
     """Make a Work that reports when it was waited for: gloo's sends and receives have no future.
 
     The result is a subclass of the given type and delegates everything else to the inner Work.
@@ -102,7 +102,7 @@ def watched_work(work_type: type[Any]) -> Callable[[Any, Ended], Any]:
 
         return call
 
-    def init(self: Any, inner: Any, ended: Ended) -> None:
+    def init(self: Any, inner: Any, ended: OnEnd) -> None:
         work_type.__init__(self)
         self.inner, self.ended = inner, ended
 
@@ -121,7 +121,7 @@ def watched_work(work_type: type[Any]) -> Callable[[Any, Ended], Any]:
         return future
 
     public = {name: handed_on(name) for name in dir(work_type) if not name.startswith("__")}
-    made: Callable[[Any, Ended], Any] = type(
+    made: Callable[[Any, OnEnd], Any] = type(
         "WatchedWork", (work_type,), public | {"__init__": init, "wait": wait, "get_future": get_future}
     )
     return made

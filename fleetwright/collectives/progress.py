@@ -63,7 +63,7 @@ class Progress:
 
     def begin(self, op: str, *, group: str, size_bytes: int) -> Operation:
         with self._lock:
-            self._go_on()
+            self._clear_failure()
             self.entered += 1
             self._calls += 1
             seq = self._seqs[group] = self._seqs.get(group, 0) + 1
@@ -97,7 +97,7 @@ class Progress:
 
     def begin_pass(self) -> None:
         with self._lock:
-            self._go_on()
+            self._clear_failure()
             self.passing += 1
 
     def end_pass(self) -> None:
@@ -109,7 +109,7 @@ class Progress:
         with self._lock:
             self.closed = not (self.failed or self._open or self.passing)
 
-    def _go_on(self) -> None:
+    def _clear_failure(self) -> None:
         """Continue after a failure: a job that makes another call has abandoned the failed operation."""
         if self.failed:
             self.failed = False

@@ -52,7 +52,7 @@ class RankSender(BatchSender[list[Row]]):
             base=None,
             node=self._node,
             sent_s=sent_s,
-            looks=[],
+            polls=[],
             others=others,
             rank=self._rank,
         )

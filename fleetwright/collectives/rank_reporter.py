@@ -109,14 +109,14 @@ class RecordQueue:
 
 
 class RankReporter:
-    """The progress of a rank and its queue.  The queue's thread calls `look` several times a second."""
+    """The progress of a rank and its queue.  The queue's thread calls `poll` several times a second."""
 
     def __init__(
-        self, sink: Sink, *, rank: int, heartbeat_s: float = 0.5, look: Callable[[], None] = lambda: None
+        self, sink: Sink, *, rank: int, heartbeat_s: float = 0.5, poll: Callable[[], None] = lambda: None
     ) -> None:
         self.progress = Progress(rank)
         self.queue = RecordQueue(sink, beat=self.progress.beat, poll=self._poll, heartbeat_s=heartbeat_s)
-        self._poll_extra = look
+        self._poll_operations = poll
 
     def begin(self, op: str, *, group: str = "", size_bytes: int = 0) -> Operation:
         return self.progress.begin(op, group=group, size_bytes=size_bytes)
@@ -137,6 +137,6 @@ class RankReporter:
         self.queue.close()
 
     def _poll(self) -> None:
-        self._poll_extra()
+        self._poll_operations()
         for line in self.progress.long_under_way():
             self.queue.put("coll", lambda line=line: line)  # type: ignore[misc]

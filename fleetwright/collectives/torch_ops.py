@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from typing import Any, Final
 
-from fleetwright.collectives.point_to_point import Ended, Passes, watched_work
+from fleetwright.collectives.point_to_point import OnEnd, Passes, watched_work
 from fleetwright.collectives.progress import Operation, group_text
 from fleetwright.collectives.rank_reporter import QueueStats, RankReporter
 from fleetwright.collectives.sinks import NullSink, Sink, sink_from
@@ -56,7 +56,7 @@ class Watch:
 
     def __init__(self, dist: Any, *, sink: Sink, rank: int, heartbeat_s: float = 0.5) -> None:
         self._dist = dist
-        self.reporter = RankReporter(sink, rank=rank, heartbeat_s=heartbeat_s, look=self._poll)
+        self.reporter = RankReporter(sink, rank=rank, heartbeat_s=heartbeat_s, poll=self._poll)
         self._progress, self._queue = self.reporter.progress, self.reporter.queue
         self._passes = Passes(lambda line: self._queue.put("coll", lambda: line), now_s=self._progress.now_s)
         self._watched_work = watched_work(dist.Work)
@@ -145,7 +145,7 @@ class Watch:
 
         return called
 
-    def _begin_half(self, group: Any, tensors: Any, other: int, *, sends: bool) -> Ended | None:
+    def _begin_half(self, group: Any, tensors: Any, other: int, *, sends: bool) -> OnEnd | None:
         try:
             _text, ranks = self._group(group)
             if on_device(tensors):

@@ -31,7 +31,7 @@ class RefusedError(AgentError):
 
 
 class Agent(Protocol):
-    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Send one request and return its reply, a JSON object.  Raise AgentError."""
 
 
@@ -76,7 +76,7 @@ class AgentAccess:
                 f"{VARIABLE}: expected unix:PATH, http://HOST:PORT or https://HOST:PORT, got {self.address}"
             )
 
-    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         try:
             connection = self._connection()
             try:
@@ -89,7 +89,7 @@ class AgentAccess:
         except (OSError, HTTPException, ValueError) as error:
             raise AgentError(f"{self.address}: {str(error) or type(error).__name__}") from error
         if not isinstance(document, dict):
-            raise AgentError(f"{self.address}: answered no object")
+            raise AgentError(f"{self.address}: returned no JSON object")
         if reply.status != 200:
             raise RefusedError(reply.status, str(document.get("detail", reply.reason)))
         return document

@@ -119,17 +119,17 @@ class ReplicaClock:
         if wanted >= FULL and self._held:
             self._release(agent)
         if wanted >= FULL or not self._uuids:
-            report = agent.ask("GET", _GPUS)
+            report = agent.request("GET", _GPUS)
             self._uuids = self._own(report)
             if wanted >= FULL or not self._uuids:
                 return report
         self._held = True  # even if the reply is lost
         body = {"holder": self.holder, "lease_s": self._lease_s, "on_lapse": "release"}
-        return agent.ask("PUT", _CAPS, body | {"clock_share": wanted, "gpus": list(self._uuids)})
+        return agent.request("PUT", _CAPS, body | {"clock_share": wanted, "gpus": list(self._uuids)})
 
     def _release(self, agent: Agent) -> None:
         try:
-            agent.ask("DELETE", f"{_CAPS}/{quote(self.holder, safe='')}")
+            agent.request("DELETE", f"{_CAPS}/{quote(self.holder, safe='')}")
         except RefusedError as error:
             if error.status != 404:  # it had ended already
                 raise
@@ -170,7 +170,7 @@ class ReplicaClock:
             self._woken.clear()
             try:
                 wait_s = self.step()
-            except Exception:  # noqa: BLE001 - one answer that nobody thought of must not end the worker's clock
+            except Exception:  # noqa: BLE001 - an unexpected response must not end the worker's clock
                 _LOG.exception("the plan's clock does not reach the GPUs")
                 wait_s = self._lease_s / 3
             if not self._ending.is_set():

@@ -51,7 +51,7 @@ def nvml_uuids() -> Sequence[str] | None:
     try:
         pynvml: Any = import_module("pynvml")  # optional dependency
         pynvml.nvmlInit()
-    except Exception:  # noqa: BLE001 - no package, no library, no driver: then it cannot be asked
+    except Exception:  # noqa: BLE001 - no package, no library, no driver: then it cannot be queried
         return None
     try:
         handles = [pynvml.nvmlDeviceGetHandleByIndex(at) for at in range(pynvml.nvmlDeviceGetCount())]
@@ -72,7 +72,7 @@ def _shown(
         return [by_uuid[uuid] for uuid in visible]
     given = environment.get("NVIDIA_VISIBLE_DEVICES", "all").strip()
     if given in _HIDDEN:
-        raise UnknownGpusError(f"NVIDIA_VISIBLE_DEVICES is {given!r} and NVML cannot be asked: set {NAMED}")
+        raise UnknownGpusError(f"NVIDIA_VISIBLE_DEVICES is {given!r} and NVML cannot be queried: set {NAMED}")
     if given in _ALL:
         return list(listed)
     chosen = set(_chosen(given, listed, variable="NVIDIA_VISIBLE_DEVICES"))

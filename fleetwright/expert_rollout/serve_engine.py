@@ -29,11 +29,12 @@ from ray.serve.exceptions import RayServeException
 
 from fleetwright.expert_rollout.engines import MapEngine
 from fleetwright.expert_rollout.replica_agent import DRAIN_S, ReplicaAgent
-from fleetwright.serve import AsgiApp, Part, Send, answer_json, answered
+from fleetwright.serve import AsgiApp, Part, Send, send_json, stream_response
 
 METHOD = "answer_openai"
 STATUS_METHOD = "expert_map_status"
-OUT = b"x-fleetwright-out"  # in a response: this replica is draining; in a request: forwarded by this replica
+# In a response: this replica is draining.  In a request: forwarded by this replica.
+DRAINING_HEADER = b"x-fleetwright-out"
 PAUSES_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 MISDIRECTED = 421
 Headers = list[tuple[bytes, bytes]]
@@ -64,25 +65,29 @@ class MapReplica:
 
     async def answer_openai(self, method: str, target: str, headers: Headers, body: bytes) -> AsyncIterator[Part]:
         """Yield the parts of a response; the router calls this method."""
-        me = (OUT, self._agent.replica_id.encode())
+        me = (DRAINING_HEADER, self._agent.replica_id.encode())
         if self._agent.draining and me in headers:
             yield MISDIRECTED, [me]
             return
-        parts = self._own(method, target, headers, body)
+        parts = self._serve_locally(method, target, headers, body)
         if self._agent.draining:
-            parts = self._elsewhere(method, target, [*headers, me], body)
+            parts = self._forward_to_sibling(method, target, [*headers, me], body)
         async with aclosing(parts):
             async for part in parts:
                 yield part
 
-    async def _own(self, method: str, target: str, headers: Headers, body: bytes) -> AsyncGenerator[Part, None]:
-        own = [(name, value) for name, value in headers if name != OUT]
-        answer = cast("AsyncGenerator[Part, None]", answered(self._app, method, target, own, body))
-        async with self._agent.request_in_progress(), aclosing(answer) as parts:
+    async def _serve_locally(
+        self, method: str, target: str, headers: Headers, body: bytes
+    ) -> AsyncGenerator[Part, None]:
+        own = [(name, value) for name, value in headers if name != DRAINING_HEADER]
+        response = cast("AsyncGenerator[Part, None]", stream_response(self._app, method, target, own, body))
+        async with self._agent.request_in_progress(), aclosing(response) as parts:
             async for part in parts:
                 yield part
 
-    async def _elsewhere(self, method: str, target: str, headers: Headers, body: bytes) -> AsyncGenerator[Part, None]:
+    async def _forward_to_sibling(
+        self, method: str, target: str, headers: Headers, body: bytes
+    ) -> AsyncGenerator[Part, None]:
         pauses_s = iter(PAUSES_S)
         while self._agent.draining:
             generator = self._sibling().remote(method, target, headers, body)
@@ -90,16 +95,16 @@ class MapReplica:
                 head = await anext(aiter(generator))
             except (RayError, RayServeException, StopAsyncIteration):
                 head = (MISDIRECTED, [headers[-1]])  # it died before any part of a response
-            if not _is_out(head):
+            if not _is_draining(head):
                 self.forwarded += 1
-                async with _SiblingsAnswer(generator) as rest:
+                async with _SiblingResponse(generator) as rest:
                     yield head
                     async for part in rest:
                         yield part
                 return
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._agent.serving_again(), next(pauses_s, PAUSES_S[-1]))
-        async with aclosing(self._own(method, target, headers, body)) as parts:
+        async with aclosing(self._serve_locally(method, target, headers, body)) as parts:
             async for part in parts:
                 yield part
 
@@ -111,7 +116,7 @@ class MapReplica:
         return self._sibling_handle
 
 
-class _SiblingsAnswer:
+class _SiblingResponse:
     """The rest of a sibling's response, cancelled there when the caller leaves early."""
 
     def __init__(self, generator: Any) -> None:
@@ -140,28 +145,28 @@ class StatusEndpoint:
         names = parse_qs(scope["query_string"].decode("latin-1")).get("deployment", [])
         handle = self._handles.get(names[0]) if len(names) == 1 else None
         if scope["method"] != "GET":
-            await answer_json(send, 405, {"error": "allowed: GET"})
+            await send_json(send, 405, {"error": "allowed: GET"})
         elif handle is None:
-            await answer_json(send, 404, {"error": f"deployment must be one of: {', '.join(sorted(self._handles))}"})
+            await send_json(send, 404, {"error": f"deployment must be one of: {', '.join(sorted(self._handles))}"})
         else:
-            await self._tell(handle, send)
+            await self._send_statuses(handle, send)
 
-    async def _tell(self, handle: Any, send: Send) -> None:
+    async def _send_statuses(self, handle: Any, send: Send) -> None:
         try:
             replicas = await replica_statuses(handle, patience_s=self._patience_s)
         except TimeoutError:
-            await answer_json(send, 504, {"error": f"some replicas did not answer within {self._patience_s:g} s"})
+            await send_json(send, 504, {"error": f"some replicas did not respond within {self._patience_s:g} s"})
         except (RayError, RayServeException) as error:
-            await answer_json(send, 503, {"error": f"the replicas are unreachable: {type(error).__name__}"})
+            await send_json(send, 503, {"error": f"the replicas are unreachable: {type(error).__name__}"})
         else:
-            await answer_json(send, 200, {"replicas": replicas})
+            await send_json(send, 200, {"replicas": replicas})
 
 
 async def replica_statuses(handle: Any, *, patience_s: float = PATIENCE_S) -> list[dict[str, Any]]:
     """Return the status of each replica behind a handle; failing replicas are left out."""
-    answers = await handle.broadcast(STATUS_METHOD).results_async(timeout_s=patience_s, return_exceptions=True)
-    return [answer for answer in answers if isinstance(answer, dict)]
+    results = await handle.broadcast(STATUS_METHOD).results_async(timeout_s=patience_s, return_exceptions=True)
+    return [response for response in results if isinstance(response, dict)]
 
 
-def _is_out(head: Part) -> bool:
-    return not isinstance(head, bytes) and any(name == OUT for name, _ in head[1])
+def _is_draining(head: Part) -> bool:
+    return not isinstance(head, bytes) and any(name == DRAINING_HEADER for name, _ in head[1])

@@ -20,7 +20,7 @@ def pack(
     base: int | None,
     node: int,
     sent_s: float,
-    looks: Sequence[Any],
+    polls: Sequence[Any],
     others: Sequence[Row],
     rank: int | None = None,
     prober: bool = False,
@@ -33,7 +33,7 @@ def pack(
         "base": base,
         "node": node,
         "sent_s": sent_s,
-        "looks": looks,
+        "looks": polls,
         "others": others,
     }
     if rank is not None:

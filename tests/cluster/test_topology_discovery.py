@@ -79,7 +79,7 @@ class TestRay:
 
         assert (done.returncode, done.stdout) == (1, "")
         (line,) = done.stderr.splitlines()
-        assert line.startswith(f"fleetwright: {ray_cluster.dashboard_url}/api/api/v0/nodes answered 404: ")
+        assert line.startswith(f"fleetwright: {ray_cluster.dashboard_url}/api/api/v0/nodes returned 404: ")
 
 
 @pytest.mark.kubernetes
@@ -140,7 +140,7 @@ class TestKubernetes:
 
         assert (done.returncode, done.stdout) == (1, "")
         (line,) = done.stderr.splitlines()
-        assert line.startswith(f"fleetwright: {kube_api.url} answered 403: nodes is forbidden: ")
+        assert line.startswith(f"fleetwright: {kube_api.url} returned 403: nodes is forbidden: ")
         assert f"system:serviceaccount:{kube_namespace}:default" in line
 
     def test_an_unauthenticated_user_is_reported(self, kube_api: KubeApi, tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ class TestKubernetes:
         done = discover("--kubernetes", "--kubeconfig", tmp_path / "config")
 
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr == f"fleetwright: {kube_api.url} answered 401: Unauthorized\n"
+        assert done.stderr == f"fleetwright: {kube_api.url} returned 401: Unauthorized\n"
 
     def test_an_untrusted_server_certificate_is_reported(self, kube_api: KubeApi, tmp_path: Path) -> None:
         mistaken = yaml.safe_load(kube_api.kubeconfig_path.read_text())
@@ -163,5 +163,5 @@ class TestKubernetes:
 
         assert (done.returncode, done.stdout) == (1, "")
         (line,) = done.stderr.splitlines()
-        assert line.startswith(f"fleetwright: no answer from {kube_api.url}: ")
+        assert line.startswith(f"fleetwright: no response from {kube_api.url}: ")
         assert "certificate verify failed" in line

@@ -6,7 +6,7 @@ from typing import Final
 
 from deploy.common.leader_election import LeaseRole
 from deploy.ray_actor.cluster import RayCluster, join, leave
-from deploy.ray_actor.lifecycle import Lifecycle, Listed, Patience
+from deploy.ray_actor.lifecycle import Lifecycle, ListedController, Timeouts
 from deploy.ray_actor.messages import ControllerReport
 from tests.testbed.waiting import PATIENCE_S, wait_for
 
@@ -26,7 +26,7 @@ def joined_cluster(address: str) -> Iterator[RayCluster]:
 @contextmanager
 def conducting(joined: RayCluster) -> Iterator[Lifecycle]:
     """Provide the commands with longer timeouts; at the end remove all controllers."""
-    conductor = Lifecycle(joined, patience=Patience(up_s=PATIENCE_S, answer_s=PATIENCE_S))
+    conductor = Lifecycle(joined, timeouts=Timeouts(up_s=PATIENCE_S, reply_s=PATIENCE_S))
     try:
         yield conductor
     finally:
@@ -35,10 +35,10 @@ def conducting(joined: RayCluster) -> Iterator[Lifecycle]:
 
 def leader(
     conductor: Lifecycle, condition: Callable[[ControllerReport], object] = bool
-) -> tuple[Listed, ControllerReport]:
+) -> tuple[ListedController, ControllerReport]:
     """Wait until the only controller is the leader and satisfies `condition`."""
 
-    def leads(there: list[Listed]) -> object:
+    def leads(there: list[ListedController]) -> object:
         report = there[0].report if len(there) == 1 else None  # a stopped controller may still be listed for a moment
         return report is not None and report.standing == LeaseRole.LEADER and condition(report)
 

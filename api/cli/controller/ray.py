@@ -22,7 +22,7 @@ from api.cli.controller.ray_options import (
     UpOption,
 )
 from api.client.tokens import TOKEN_VARIABLE
-from deploy.ray_actor.lifecycle import Lifecycle, Listed, Outcome, Patience, settings_of
+from deploy.ray_actor.lifecycle import Lifecycle, ListedController, Outcome, Timeouts, settings_of
 from deploy.ray_actor.messages import ControllerReport
 from fleet.documents import dotted, validation_problems
 
@@ -57,7 +57,7 @@ def start(
     with _wrong_settings():
         settings = settings_of({}, given.changes())
     with joined(address, namespace) as cluster:
-        outcome = Lifecycle(cluster, patience=Patience(up_s=up_s)).start(name, settings, runtime_env=environment)
+        outcome = Lifecycle(cluster, timeouts=Timeouts(up_s=up_s)).start(name, settings, runtime_env=environment)
     _print_outcome(outcome, "started" if outcome.changed else "already runs", output)
 
 
@@ -95,7 +95,7 @@ def upgrade(
     """
     environment, changes = _runtime_env(runtime_env), given.changes()
     with _wrong_settings(), joined(address, namespace) as cluster:
-        outcome = Lifecycle(cluster, patience=Patience(up_s=up_s)).upgrade(name, changes, runtime_env=environment)
+        outcome = Lifecycle(cluster, timeouts=Timeouts(up_s=up_s)).upgrade(name, changes, runtime_env=environment)
     _print_outcome(outcome, "took over", output)
 
 
@@ -146,15 +146,15 @@ def _print_outcome(outcome: Outcome, verb: str, output: Format) -> None:
     print_line(f"{outcome.name} {verb}: version {report.version}, it {report.standing}")
 
 
-def _json(listed: Listed) -> dict[str, Any]:
+def _json(listed: ListedController) -> dict[str, Any]:
     report = None if listed.report is None else listed.report.model_dump(mode="json")
     return {"name": str(listed.name), "node": listed.node_name, "message": listed.message, "report": report}
 
 
-def _row(listed: Listed) -> tuple[object, ...]:
+def _row(listed: ListedController) -> tuple[object, ...]:
     report = listed.report
     if report is None:
-        return (listed.name, None, None, "no answer", None, None, None, None, listed.message)
+        return (listed.name, None, None, "no response", None, None, None, None, listed.message)
     cells = (report.version, listed.node_name, report.state, report.standing, report.since, report.rounds)
     return (listed.name, *cells, _watchers(report), listed.message)
 
@@ -166,7 +166,7 @@ def _watchers(report: ControllerReport) -> str | None:
     return f"{sum(watcher.answers for watcher in report.watchers)}/{len(report.watchers)}"
 
 
-def _note_watchers(listed: Listed) -> None:
+def _note_watchers(listed: ListedController) -> None:
     for watcher in listed.report.watchers if listed.report else ():
         if not watcher.answers:
             note(f"{watcher.node_name}: its node actor does not respond")

@@ -73,7 +73,7 @@ async def _play(address: str | None, seconds: float, time_scale: float, acts: in
     results = []
     async with _sandbox(address) as sandbox, _service() as api:
         shown = Demo(api=api, sandbox=sandbox, seconds=seconds, time_scale=time_scale, patience_s=PATIENCE_S)
-        async with aclosing(shown.play(ACTS[:acts])) as played:
+        async with aclosing(shown.run(ACTS[:acts])) as played:
             async for result in played:
                 for line in _lines(result):
                     write(line)
@@ -129,7 +129,7 @@ def _lines(result: ActResult) -> list[str]:
         f"  applied  {applied}, after {result.applied_after_s:.0f} s",
         f"  served   {result.requests} requests, {result.lost or 'none'} lost{_why(result)}",
         f"  TTFT     p50 {_s(result.ttft_p50_s)}, p95 {_s(result.ttft_p95_s)}",
-        f"  answers  p50 {_s(result.e2e_p50_s)}, p95 {_s(result.e2e_p95_s)}",
+        f"  latency  p50 {_s(result.e2e_p50_s)}, p95 {_s(result.e2e_p95_s)}",
         f"  power    {result.power_w:,.0f} W, all GPUs together",
     ]
 

@@ -54,7 +54,7 @@ class RayClusterActuator:
         workers = await self._workers()
         found = {part: self._group(cluster, name)[1] for part, name in sorted(self.application.groups.items())}
         return Observation(
-            requested={part: group.asked for part, group in found.items()},
+            requested={part: group.requested for part, group in found.items()},
             running={part: running_replicas(group, workers) for part, group in found.items()},
             bounds={} if cluster.autoscaled else {part: self._bounds(group) for part, group in found.items()},
             note="; ".join(_notes(cluster, list(found.values()))) or None,
@@ -71,9 +71,9 @@ class RayClusterActuator:
                 "or let that manager create the cluster and no longer apply the list"
             )
         index, group = self._group(cluster, self.application.groups[change.part])
-        if group.asked == change.replicas_after:
+        if group.requested == change.replicas_after:
             return
-        if group.asked != change.replicas_before:
+        if group.requested != change.replicas_before:
             raise ActuationError(self._changed_meanwhile(cluster, group))
         workers = [] if cluster.autoscaled else await self._workers()
         try:

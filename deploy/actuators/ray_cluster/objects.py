@@ -75,7 +75,7 @@ class WorkerGroup(_Object):
     scale_strategy: _ScaleStrategy = _ScaleStrategy()
 
     @property
-    def asked(self) -> int:
+    def requested(self) -> int:
         """Return the replicas that KubeRay runs: it clamps `replicas` to the bounds."""
         return max(self.min_replicas, min(self.replicas, self.max_replicas))
 

@@ -189,7 +189,9 @@ def _check_declarable(details: ServeDetails, deployment: str, found: DeploymentD
             "external_scaler_enabled: true in the application's Serve config 0 as well"
         )
     if (capacity := (details.model_extra or {}).get("target_capacity")) not in (None, 100):
-        raise ActuationError(f"Serve runs {capacity:g} % of what is declared (target_capacity); allowed: 100 or none")
+        raise ActuationError(
+            f"Serve runs {capacity:g} % of the declared replicas (target_capacity); allowed: 100 or none"
+        )
 
 
 def _scaled_count(found: ApplicationDetails, deployment: str) -> int | None:

@@ -1,6 +1,6 @@
 """The client of one Ray dashboard's Serve REST API.
 
-    GET  /api/serve/applications/                                       what is declared and what runs
+    GET  /api/serve/applications/                                       the declared and the running applications
     PUT  /api/serve/applications/                                       declare all applications
     POST /api/v1/applications/{app}/deployments/{deployment}/scale      {"target_num_replicas": n}
 
@@ -99,7 +99,7 @@ class ServeClient:
             return ServeDetails.model_validate_json(response.content)
         except ValidationError as error:
             raise ActuationError(
-                f"{self.dashboard_url} does not answer as Ray Serve does: {error.errors()[0]['msg']}"
+                f"{self.dashboard_url} does not respond as Ray Serve does: {error.errors()[0]['msg']}"
             ) from error
 
     async def scale(self, *, application: str, deployment: str, replicas: int) -> bool:
@@ -130,7 +130,7 @@ class ServeClient:
         try:
             response = await self.http.request(method, url, json=json, timeout=TIMEOUT)
         except httpx.RequestError as error:
-            raise UnreachableError(f"{self.dashboard_url} does not answer: {reason_of(error)}") from error
+            raise UnreachableError(f"{self.dashboard_url} does not respond: {reason_of(error)}") from error
         if response.is_server_error:
             raise UnreachableError(self._refusal(response))
         return response
@@ -141,7 +141,7 @@ class ServeClient:
         return response
 
     def _refusal(self, response: httpx.Response) -> str:
-        return f"{self.dashboard_url} answered {response.status_code}: {_error_in(response)}"
+        return f"{self.dashboard_url} returned {response.status_code}: {_error_in(response)}"
 
 
 def attempts() -> AsyncIterator[stamina.Attempt]:

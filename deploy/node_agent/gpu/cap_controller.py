@@ -57,7 +57,7 @@ class CapController:
         self._absent: dict[str, Caps] = {}  # original caps, from a killed agent, of GPUs that are missing now
         self._gpu_states = {identity.uuid: self._first(identity) for identity in gpus.identities()}
         if not any(gpu.known for gpu in self._gpu_states.values()):
-            raise DriverGoneError(next((s.error for s in self._gpu_states.values() if s.error), "no GPU answers"))
+            raise DriverGoneError(next((s.error for s in self._gpu_states.values() if s.error), "no GPU responds"))
         self._restore_from_state_file()
 
     def gpu_states(self) -> tuple[GpuState, ...]:
@@ -86,10 +86,10 @@ class CapController:
         """
         with self._lock:
             named = tuple(uuids) or tuple(uuid for uuid, gpu in self._gpu_states.items() if gpu.known)
-            asked = {uuid: caps if share is None else caps.slower(self._at(uuid, share)) for uuid in named}
-            for uuid, each in asked.items():
+            requested = {uuid: caps if share is None else caps.slower(self._at(uuid, share)) for uuid in named}
+            for uuid, each in requested.items():
                 self._check(uuid, each)
-            for uuid, each in asked.items():
+            for uuid, each in requested.items():
                 self._leases.put(GpuCapLease(holder=holder, uuid=uuid, caps=each, until_s=until_s, on_lapse=on_lapse))
 
     def release(self, holder: str) -> bool:
@@ -134,7 +134,7 @@ class CapController:
 
     def _retry_refused(self) -> None:
         for uuid, gpu in self._gpu_states.items():
-            power, clock = (cap_state.hurried() for cap_state in gpu.cap_states)
+            power, clock = (cap_state.due_now() for cap_state in gpu.cap_states)
             self._put(replace(self._gpu_states[uuid], cap_states=(power, clock)))
 
     def _restore_without_readback(self) -> None:
@@ -178,8 +178,8 @@ class CapController:
                 continue
             # The present value counts as commanded until another one is read.
             power, clock = (
-                replace(cap_state, touched=True, before=stands)
-                for cap_state, stands in zip(gpu.cap_states, gpu.found, strict=True)
+                replace(cap_state, touched=True, before=present)
+                for cap_state, present in zip(gpu.cap_states, gpu.found, strict=True)
             )
             self._gpu_states[uuid] = replace(gpu, found=found.caps, cap_states=(power, clock))
         for each in kept.orders:
@@ -198,7 +198,7 @@ class CapController:
         if gpu is None:
             raise OutOfRangeError(f"gpus: no {uuid!r} here; known: {', '.join(self._gpu_states)}")
         if not gpu.known:
-            raise GpuLostError(f"gpus: {uuid} did not answer yet: {gpu.error}")
+            raise GpuLostError(f"gpus: {uuid} did not respond yet: {gpu.error}")
         return gpu
 
     def _at(self, uuid: str, share: float) -> Caps:
@@ -243,13 +243,13 @@ class CapController:
             self._put(gpu)
         with _typed(uuid):
             reading, enforced = self.gpus.read(uuid), self.gpus.enforced(uuid)
-            # Another hand may have set something since the start: that is what will be put back.
+            # Another process may have set caps since the start: those are restored later.
             found = gpu.found if gpu.touched or not self._wanted(uuid) else self.gpus.configured(uuid)
         if self.gpus.epoch != self._epoch:
             self._reloaded()
             gpu = self._gpu_states[uuid]
         elif gpu.lost:
-            gpu = self._forgotten(gpu)  # it may have been reset, which does not show in a locked clock
+            gpu = self._cleared(gpu)  # it may have been reset, which does not show in a locked clock
         now_s = self._now_s()
         gpu = replace(gpu, found=found).polled(
             reading, enforced, now_s=now_s, reports_locked_clock=self.gpus.reports_locked_clock
@@ -261,12 +261,12 @@ class CapController:
         self._epoch = self.gpus.epoch
         log.warning("driver_reloaded", driver=self.gpus.driver, epoch=self._epoch)
         for uuid, gpu in self._gpu_states.items():
-            self._gpu_states[uuid] = self._forgotten(gpu)
+            self._gpu_states[uuid] = self._cleared(gpu)
 
-    def _forgotten(self, gpu: GpuState) -> GpuState:
+    def _cleared(self, gpu: GpuState) -> GpuState:
         for kind in CapKind:
-            self.counts[kind, Event.FORGOTTEN] += gpu.cap_states[kind].written
-        return gpu.forgotten()
+            self.counts[kind, Event.CLEARED] += gpu.cap_states[kind].written
+        return gpu.cleared()
 
     def _planned(self, gpu: GpuState, *, now_s: float) -> Caps:
         curve = curve_of(gpu.identity.name)

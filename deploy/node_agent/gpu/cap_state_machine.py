@@ -21,7 +21,7 @@ RETRY_S = 60.0
 
 class CapStatus(StrEnum):
     FREE = "free"
-    ASKED = "asked"
+    REQUESTED = "asked"
     HELD = "held"
     IGNORED = "ignored"
     REFUSED = "refused"
@@ -33,7 +33,7 @@ class Event(StrEnum):
     REFUSED = "refused"
     IGNORED = "ignored"  # the driver took it and did not do it
     CHANGED = "changed"  # it held, and another process set another value
-    FORGOTTEN = "forgotten"  # by a reloaded driver
+    CLEARED = "forgotten"  # by a reloaded driver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class CapState:
     tries: int = 0  # in a row that did not show
     due_s: float = -inf
 
-    def forgotten(self) -> "CapState":
+    def cleared(self) -> "CapState":
         return replace(self, written=False, commanded=None, before=None, tries=0, due_s=-inf)
 
     def wrote(self, value: float | None, *, now_s: float) -> "CapState":
@@ -59,7 +59,7 @@ class CapState:
             if self.tries >= MAX_TRIES
             else CapStatus.IGNORED
             if self.tries
-            else CapStatus.ASKED,
+            else CapStatus.REQUESTED,
             touched=True,
             written=True,
             commanded=value,
@@ -70,7 +70,7 @@ class CapState:
     def refused(self, *, now_s: float) -> "CapState":
         return replace(self, state=CapStatus.REFUSED, due_s=now_s + RETRY_S)
 
-    def hurried(self) -> "CapState":
+    def due_now(self) -> "CapState":
         """Return the state that retries at once, instead of a minute after a refusal."""
         return replace(self, due_s=-inf) if self.state is CapStatus.REFUSED else self
 

@@ -79,9 +79,9 @@ class GpuState:
             None if clock is None else self.limits.clock_at_most(clock),
         )
 
-    def forgotten(self) -> Self:
+    def cleared(self) -> Self:
         power, clock = self.cap_states
-        return replace(self, cap_states=(power.forgotten(), clock.forgotten()), over=0)
+        return replace(self, cap_states=(power.cleared(), clock.cleared()), over=0)
 
     def silent(self, error: GpuError) -> Self:
         return replace(self, lost=True, error=str(error))

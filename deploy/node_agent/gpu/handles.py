@@ -51,13 +51,13 @@ class HandleDriver(ABC):
         self._identities = tuple(identity for identity, _handle in found)
         self._reloaded()
 
-    def _call(self, uuid: str, what: Callable[[Any], Any]) -> Any:
+    def _call(self, uuid: str, call: Callable[[Any], Any]) -> Any:
         """Call with the handle of the present load; if the driver is gone, load it once and repeat.
 
         A load makes the agent write all caps again, so a GPU with invalid responses must not cause one at every poll.
         """
         try:
-            result = self._call_once(uuid, what)
+            result = self._call_once(uuid, call)
         except DriverGoneError:
             if self._failed_calls.get(uuid, 0) % RETRY_CALLS:
                 self._failed_calls[uuid] += 1
@@ -65,14 +65,14 @@ class HandleDriver(ABC):
             self.close()
             self._load()
             self._failed_calls[uuid] = 1
-            result = self._call_once(uuid, what)
+            result = self._call_once(uuid, call)
         self._failed_calls.pop(uuid, None)
         return result
 
-    def _optional(self, uuid: str, what: Callable[[Any], Any]) -> Any:
+    def _optional(self, uuid: str, call: Callable[[Any], Any]) -> Any:
         """Return None if this GPU or this driver does not support the call."""
         try:
-            return self._call(uuid, what)
+            return self._call(uuid, call)
         except NotSupportedError:
             return None
 
@@ -82,11 +82,11 @@ class HandleDriver(ABC):
             self._reloaded()
         self._energy[uuid] = energy
 
-    def _call_once(self, uuid: str, what: Callable[[Any], Any]) -> Any:
+    def _call_once(self, uuid: str, call: Callable[[Any], Any]) -> Any:
         if uuid not in self._of:
             raise GpuLostError(f"{uuid}: the driver does not list this GPU any more")
         try:
-            return what(self._of[uuid])
+            return call(self._of[uuid])
         except self._raised as error:
             raise self._translated(error) from error
 

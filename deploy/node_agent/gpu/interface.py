@@ -1,6 +1,6 @@
 """The interface to the GPUs of one node, for every vendor and path.
 
-A write is a request: only `enforced` reports what is in force.  A reloaded driver lost every cap, and `epoch` has
+A write is a request: only `enforced` reports the caps in force.  A reloaded driver lost every cap, and `epoch` has
 increased.  A GPU is identified by its UUID, which stays when indices change.
 """
 

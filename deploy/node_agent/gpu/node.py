@@ -97,7 +97,7 @@ class GpuNode:
         reachable = [gpu for gpu in gpu_states if not gpu.lost]
         age_s = now_s - min((gpu.polled_at_s for gpu in reachable), default=-inf)
         if age_s > STALE_PERIODS * self.cap_controller.gpus.period_s:
-            reason = next((gpu.error for gpu in gpu_states if gpu.error), "the driver does not answer")
+            reason = next((gpu.error for gpu in gpu_states if gpu.error), "the driver does not respond")
             raise DriverGoneError(reason)
         node_phase = self.phases.now(reachable, now_s=now_s)
         return DeviceState(
@@ -196,8 +196,8 @@ def _brake_of(gpu: GpuState) -> Caps:
 
 def _within(gpu: GpuState, caps: Caps) -> bool:
     """Return whether the enforced caps are at most these, within the drivers' rounding."""
-    for cap_state, asked, enforced in zip(gpu.cap_states, caps, gpu.enforced, strict=True):
-        if asked is not None and (enforced is None or enforced > asked + cap_state.tolerance):
+    for cap_state, requested, enforced in zip(gpu.cap_states, caps, gpu.enforced, strict=True):
+        if requested is not None and (enforced is None or enforced > requested + cap_state.tolerance):
             return False
     return True
 

@@ -124,9 +124,9 @@ class NvmlDriver(HandleDriver):
     def _opened(self) -> list[tuple[GpuIdentity, Any]]:
         nvml = self._nvml
         nvml.nvmlInit()
-        return [one for at in range(nvml.nvmlDeviceGetCount()) if (one := self._shown(at)) is not None]
+        return [one for at in range(nvml.nvmlDeviceGetCount()) if (one := self._opened_gpu(at)) is not None]
 
-    def _shown(self, at: int) -> tuple[GpuIdentity, Any] | None:
+    def _opened_gpu(self, at: int) -> tuple[GpuIdentity, Any] | None:
         """Return None for a GPU that has fallen off the bus."""
         try:
             handle = self._nvml.nvmlDeviceGetHandleByIndex(at)

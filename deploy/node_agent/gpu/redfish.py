@@ -92,10 +92,10 @@ class RedfishDriver:
         """Set whole watts, rounded down; a resource that changed meanwhile is read again first."""
         target = self._target(uuid)
         for left in reversed(range(WRITE_TRIES)):
-            seen = self._fetched(uuid, fresh=True)
+            resource = self._fetched(uuid, fresh=True)
             self._read.pop(uuid, None)
             try:
-                self._client.patch(target.path, _wanted(target, seen.body, watts), etag=seen.etag)
+                self._client.patch(target.path, _wanted(target, resource.body, watts), etag=resource.etag)
             except ChangedError:
                 if not left:
                     raise

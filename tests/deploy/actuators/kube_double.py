@@ -75,7 +75,7 @@ class KubeDouble:
             case ["", "api", "v1", "namespaces", "ml", "pods"]:
                 assert query == {"labelSelector": "ray.io/cluster=llm,ray.io/node-type=worker"}
                 return {"items": copy.deepcopy(self.pods)}
-        raise RefusedError(f"https://kube answered 404: {path} not found", status=404)
+        raise RefusedError(f"https://kube returned 404: {path} not found", status=404)
 
     async def patch(self, path: str, operations: Operations) -> None:
         """Apply all operations of a JSON patch or none; the author of the patch becomes the manager of the groups."""
@@ -111,6 +111,6 @@ def _operate(document: Any, operation: Mapping[str, Any]) -> None:
         document = document[part]
     match operation["op"]:
         case "test" if document.get(last) != operation["value"]:
-            raise RefusedError(f"https://kube answered 422: testing value {operation['path']} failed", status=422)
+            raise RefusedError(f"https://kube returned 422: testing value {operation['path']} failed", status=422)
         case "replace" | "add":
             document[last] = operation["value"]

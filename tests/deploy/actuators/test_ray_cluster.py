@@ -248,7 +248,7 @@ async def test_other_refusals_of_the_api_server_are_raised_unchanged() -> None:
     kube = KubeDouble.of(group("h100", 2))
 
     def forbid() -> None:
-        raise RefusedError("https://kube answered 403: cannot patch", status=403)
+        raise RefusedError("https://kube returned 403: cannot patch", status=403)
 
     kube.before_patch = forbid
     with pytest.raises(RefusedError, match="403: cannot patch"):

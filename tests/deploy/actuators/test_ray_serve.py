@@ -71,7 +71,7 @@ async def test_transient_failures_are_retried(interruption: Interruption) -> Non
 async def test_a_persistent_failure_is_reported_with_its_cause() -> None:
     serve = ServeDouble.running(on_h100=1)
     serve.interruptions = [answering(500, TRACEBACK)] * ATTEMPTS
-    with pytest.raises(UnreachableError, match=r"ray-head:8265/ answered 500: ValueError: GCS is not ready$"):
+    with pytest.raises(UnreachableError, match=r"ray-head:8265/ returned 500: ValueError: GCS is not ready$"):
         await actuator(serve).observe()
     assert len(serve.requests) == ATTEMPTS
 
@@ -79,7 +79,7 @@ async def test_a_persistent_failure_is_reported_with_its_cause() -> None:
 async def test_a_connection_error_is_reported() -> None:
     serve = ServeDouble.running(on_h100=1)
     serve.interruptions = [raising(httpx.ConnectError)] * ATTEMPTS
-    with pytest.raises(UnreachableError, match=r"ray-head:8265/ does not answer: broken on purpose"):
+    with pytest.raises(UnreachableError, match=r"ray-head:8265/ does not respond: broken on purpose"):
         await actuator(serve).apply(UP)
     assert serve.writes == []
 
@@ -88,14 +88,14 @@ async def test_a_connection_error_is_reported() -> None:
 async def test_an_invalid_serve_response_is_reported(body: str) -> None:
     serve = ServeDouble.running(on_h100=1)
     serve.interruptions = [answering(200, body)]
-    with pytest.raises(ActuationError, match="does not answer as Ray Serve does"):
+    with pytest.raises(ActuationError, match="does not respond as Ray Serve does"):
         await actuator(serve).observe()
 
 
 async def test_an_unauthorized_response_is_not_retried() -> None:
     serve = ServeDouble.running(on_h100=1)
     serve.interruptions = [answering(401, "Unauthorized")]
-    with pytest.raises(ActuationError, match="answered 401: Unauthorized"):
+    with pytest.raises(ActuationError, match="returned 401: Unauthorized"):
         await actuator(serve).observe()
     assert len(serve.requests) == 1
 

@@ -90,7 +90,7 @@ async def test_patches_name_fleetwright_as_field_manager(tmp_path: Path) -> None
 
 async def test_a_refusal_is_raised_with_the_message_of_the_server_and_not_retried(tmp_path: Path) -> None:
     async with serving(tmp_path, status(403, 'rayclusters "llm" is forbidden: User "u" cannot get')) as (kube, client):
-        with pytest.raises(RefusedError, match=r'answered 403: rayclusters "llm" is forbidden') as refusal:
+        with pytest.raises(RefusedError, match=r'returned 403: rayclusters "llm" is forbidden') as refusal:
             await client.get(PATH)
     assert refusal.value.status == 403
     assert len(kube.requests) == 1, "a retry would not help"
@@ -99,7 +99,7 @@ async def test_a_refusal_is_raised_with_the_message_of_the_server_and_not_retrie
 @pytest.mark.parametrize("code", [429, 500, 503])
 async def test_reads_are_retried_after_transient_server_errors(tmp_path: Path, code: int) -> None:
     async with serving(tmp_path, status(code, "etcd leader changed")) as (kube, client):
-        with pytest.raises(UnreachableError, match=f"answered {code}: etcd leader changed"):
+        with pytest.raises(UnreachableError, match=f"returned {code}: etcd leader changed"):
             await client.get(PATH)
     assert len(kube.requests) == ATTEMPTS
 
@@ -114,7 +114,7 @@ async def test_a_patch_is_sent_once(tmp_path: Path) -> None:
 async def test_an_expired_token_is_read_again(tmp_path: Path) -> None:
     async with serving(tmp_path, status(401, "Unauthorized")) as (kube, client):
         (tmp_path / "token").write_text("second")
-        with pytest.raises(RefusedError, match="answered 401: Unauthorized"):
+        with pytest.raises(RefusedError, match="returned 401: Unauthorized"):
             await client.get(PATH)
     assert [token for _, _, token in kube.requests] == ["Bearer first", "Bearer second"]
 
@@ -131,7 +131,7 @@ async def test_a_connection_error_is_reported(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("t")
     kube.write(f"http://{LOOPBACK}:{free_ports(1)[0]}", token_file=tmp_path / "token")
     async with kubernetes_server(KubernetesAccess(kubeconfig=kube.kubeconfig)) as client:
-        with pytest.raises(UnreachableError, match="does not answer: "):
+        with pytest.raises(UnreachableError, match="does not respond: "):
             await client.get(PATH)
 
 

@@ -64,7 +64,7 @@ async def test_a_timeout_raised_by_the_call_itself_is_passed_on() -> None:
 async def test_a_blocked_call_runs_once_and_every_caller_times_out(blocked: BlockedCall) -> None:
     calls = BlockingCalls(limit_s=0.0)
     for _ in range(20):
-        with pytest.raises(UnreachableError, match="nodes: no answer within 0 s"):
+        with pytest.raises(UnreachableError, match="nodes: no response within 0 s"):
             await calls.call("nodes", blocked.run, "nodes")
     assert in_flight("nodes") == 1
 

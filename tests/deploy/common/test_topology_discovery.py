@@ -86,18 +86,18 @@ class TestRay:
             nodes_of(answer)
 
     def test_a_partial_failure_of_ray_is_reported(self) -> None:
-        with pytest.raises(ActuationError, match="could not list all nodes: 1 raylet did not answer"):
-            nodes_of(listing(ray_row("a"), partial_failure_warning="1 raylet did not answer"))
+        with pytest.raises(ActuationError, match="could not list all nodes: 1 raylet did not respond"):
+            nodes_of(listing(ray_row("a"), partial_failure_warning="1 raylet did not respond"))
 
     @pytest.mark.parametrize(
         ("answer", "message"),
         [
             (
                 httpx.Response(500, json={"result": False, "msg": "Failed to query GCS", "data": {}}),
-                f"{NODES} answered 500: Failed to query GCS",
+                f"{NODES} returned 500: Failed to query GCS",
             ),
-            (httpx.Response(404, text="404: Not Found"), f"{NODES} answered 404: 404: Not Found"),
-            (httpx.Response(502), f"{NODES} answered 502: nothing"),
+            (httpx.Response(404, text="404: Not Found"), f"{NODES} returned 404: 404: Not Found"),
+            (httpx.Response(502), f"{NODES} returned 502: nothing"),
             (httpx.Response(200, text="<html>"), f"{NODES} is not Ray's State API: Invalid JSON"),
             (
                 httpx.Response(200, json={"data": {}}),
@@ -114,7 +114,10 @@ class TestRay:
     def test_an_unreachable_dashboard_is_reported(self) -> None:
         (port,) = free_ports(1)
         url = f"http://{LOOPBACK}:{port}"
-        with httpx.Client(trust_env=False) as http, pytest.raises(UnreachableError, match=f"no answer from {url}/api/"):
+        with (
+            httpx.Client(trust_env=False) as http,
+            pytest.raises(UnreachableError, match=f"no response from {url}/api/"),
+        ):
             discover_ray(url, http=http)
 
     @pytest.mark.parametrize("url", ["", "dashboard:8265", "ftp://dashboard", "http://", "http://user:word@dashboard"])
@@ -142,7 +145,7 @@ def kubeconfig(path: Path, **changes: Any) -> Path:
 
 class TestKubernetes:
     def test_an_unreachable_server_is_reported(self, tmp_path: Path) -> None:
-        with pytest.raises(UnreachableError, match=r"no answer from https://127\.0\.0\.1:\d+: .*refused") as caught:
+        with pytest.raises(UnreachableError, match=r"no response from https://127\.0\.0\.1:\d+: .*refused") as caught:
             discover_kubernetes(kubeconfig=kubeconfig(tmp_path / "config"))
         assert "\n" not in str(caught.value)
 
@@ -197,7 +200,7 @@ class TestKubernetes:
         monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/none")
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", LOOPBACK)
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(port))
-        with pytest.raises(UnreachableError, match=f"no answer from https://{LOOPBACK}:{port}: "):
+        with pytest.raises(UnreachableError, match=f"no response from https://{LOOPBACK}:{port}: "):
             discover_kubernetes()
 
     def test_a_missing_kubernetes_client_names_the_extra_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:

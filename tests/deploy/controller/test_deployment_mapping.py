@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from api.schemas.targets import RayClusterGroups, RayServeApplication, TargetSpec
 from deploy.common.errors import PlanUnusableError
 from deploy.controller.plan_reader import allocations_by_part, part_names, part_of, planned_clocks, planned_replicas
-from planner.answer import Allocation
+from planner.result import Allocation
 from tests.deploy.controller.test_plan_reader import record
 from tests.planner.requests import from_offers, solved
 

@@ -31,7 +31,7 @@ async def test_an_unreachable_target_fails_and_the_others_are_reconciled(harness
     await harness.register("fine", fine, plan_id=plan_id)
     assert await harness.round(harness.controller()), "a reconcile that reports a failed target is successful"
     status = await harness.status("gone")
-    assert (status.phase, status.message) == (Phase.FAILED, "http://gone:8265/ does not answer: broken on purpose")
+    assert (status.phase, status.message) == (Phase.FAILED, "http://gone:8265/ does not respond: broken on purpose")
     assert fine.writes == [("on-B200", 2)]
 
 

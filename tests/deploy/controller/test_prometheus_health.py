@@ -12,7 +12,7 @@ from api.schemas.probes import HealthProbe
 from api.schemas.target_state import Readings
 from deploy.controller import prometheus_health
 from deploy.controller.health_check import Health, HealthOutcome, check_health
-from deploy.controller.prometheus_health import ANSWER_MAX_BYTES, MAX, PrometheusHealth, unread_health
+from deploy.controller.prometheus_health import MAX, MAX_RESPONSE_BYTES, PrometheusHealth, unread_health
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 PROBE = HealthProbe.model_validate(
@@ -76,12 +76,12 @@ async def test_the_highest_value_of_all_series_is_read(body: Any, value: float) 
         (httpx.Response(200, json=vector("-1")), "the query gives -1"),
         (httpx.Response(200, json=vector("soon")), "the query gives soon"),
         (httpx.Response(200, json=vector("0.1", age_s=121.0)), "the value is 121 s old; allowed: at most 120 s"),
-        (httpx.Response(400, json={"error": "parse error"}), "answered 400: parse error"),
-        (httpx.Response(502, text="<html>"), "answered 502: no reason given"),
-        (httpx.Response(302, headers={"Location": "http://elsewhere/"}), "answered 302: no reason given"),
+        (httpx.Response(400, json={"error": "parse error"}), "returned 400: parse error"),
+        (httpx.Response(502, text="<html>"), "returned 502: no reason given"),
+        (httpx.Response(302, headers={"Location": "http://elsewhere/"}), "returned 302: no reason given"),
         (httpx.Response(200, text="<html>"), "the response is not Prometheus's"),
         (httpx.Response(200, json={"status": "success", "data": {"resultType": "matrix", "result": []}}), "is not"),
-        (httpx.Response(200, content=b" " * (ANSWER_MAX_BYTES + 1)), "answers with more than 1000000 bytes"),
+        (httpx.Response(200, content=b" " * (MAX_RESPONSE_BYTES + 1)), "returns more than 1000000 bytes"),
     ],
 )
 async def test_a_value_that_is_no_fresh_finite_number_is_missing(answer: httpx.Response, reason: str) -> None:
@@ -101,7 +101,7 @@ async def test_an_unresponsive_server_gives_a_missing_value(monkeypatch: pytest.
     async def gone(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("refused", request=request)
 
-    for transport, reason in ((never, "did not answer within 0.05 s"), (gone, "does not answer: refused")):
+    for transport, reason in ((never, "did not respond within 0.05 s"), (gone, "does not respond: refused")):
         async with httpx.AsyncClient(transport=httpx.MockTransport(transport)) as http:
             assert reason in (await PrometheusHealth(http, lambda: NOW)(ERRORS)).missing["error rate"]
 

@@ -29,10 +29,10 @@ def whole(request: httpx.Request) -> httpx.Response:
 
 async def test_request_sizes_follow_the_histogram() -> None:
     async with sending(load(httpx.MockTransport(whole))) as found:
-        while len(found.answered) < 400:
+        while len(found.completed) < 400:
             await asyncio.sleep(0)
-    assert (found.lost, found.sent) == ([], len(found.answered))
-    counts = Counter(each.e2e_s for each in found.answered)
+    assert (found.lost, found.sent) == ([], len(found.completed))
+    counts = Counter(each.e2e_s for each in found.completed)
     assert set(counts) == {10.0, 30.0}
     assert counts[10.0] > 2 * counts[30.0]
 
@@ -51,7 +51,7 @@ async def test_an_incomplete_response_counts_as_lost(answer: httpx.Response) -> 
     async with sending(load(httpx.MockTransport(lambda _request: answer))) as found:
         while not found.lost:
             await asyncio.sleep(0)
-    assert found.answered == []
+    assert found.completed == []
     assert found.sent == len(found.lost)
 
 
@@ -76,7 +76,7 @@ async def test_the_load_ends_after_the_responses_in_progress() -> None:
     async with sending(load(httpx.MockTransport(slow))) as found:
         await begun.wait()
         asyncio.get_running_loop().call_soon(go.set)
-    assert found.sent == len(found.answered) > 0
+    assert found.sent == len(found.completed) > 0
 
 
 def test_percentiles_of_no_values_are_none() -> None:

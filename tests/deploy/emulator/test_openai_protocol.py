@@ -5,14 +5,22 @@ from typing import Any
 
 import pytest
 
-from deploy.emulator.openai_protocol import Ask, InvalidRequestError, event, models, read_ask, usage_event, whole
+from deploy.emulator.openai_protocol import (
+    CompletionRequest,
+    InvalidRequestError,
+    event,
+    models,
+    parse_request,
+    usage_event,
+    whole,
+)
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 HELLO = {"messages": [{"role": "user", "content": "twelve bytes"}]}
 
 
-def request(path: str, **body: Any) -> Ask:
-    return read_ask(path, json.dumps(body).encode())
+def request(path: str, **body: Any) -> CompletionRequest:
+    return parse_request(path, json.dumps(body).encode())
 
 
 def test_request_sizes_match_the_router() -> None:
@@ -38,25 +46,25 @@ def test_request_sizes_match_the_router() -> None:
 )
 def test_an_invalid_request_is_refused_with_the_field(path: str, body: str, field: str) -> None:
     with pytest.raises(InvalidRequestError, match=field):
-        read_ask(path, body.encode())
+        parse_request(path, body.encode())
 
 
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
 def test_a_stream_has_the_same_content_as_the_whole_response(path: str) -> None:
-    ask = request(
+    parsed = request(
         path, **HELLO, prompt="twelve bytes", max_tokens=3, stream=True, stream_options={"include_usage": True}
     )
-    assert (ask.stream, ask.include_usage) == (True, True)
-    events = [event(ask, key="k", model="m", index=index, last=index == 2) for index in range(3)]
+    assert (parsed.stream, parsed.include_usage) == (True, True)
+    events = [event(parsed, key="k", model="m", index=index, last=index == 2) for index in range(3)]
     choices = [json.loads(part.removeprefix(b"data: "))["choices"][0] for part in events]
-    document = json.loads(whole(ask, key="k", model="m", twin={"gpu": "L4"}))
+    document = json.loads(whole(parsed, key="k", model="m", twin={"gpu": "L4"}))
     (choice,) = document["choices"]
     if path == CHAT:
         assert "".join(each["delta"]["content"] for each in choices) == choice["message"]["content"] == "t0 t1 t2 "
     else:
         assert "".join(each["text"] for each in choices) == choice["text"] == "t0 t1 t2 "
     assert [each["finish_reason"] for each in choices] == [None, None, "length"]
-    last = json.loads(usage_event(ask, key="k", model="m", twin={"gpu": "L4"}).removeprefix(b"data: "))
+    last = json.loads(usage_event(parsed, key="k", model="m", twin={"gpu": "L4"}).removeprefix(b"data: "))
     assert last["usage"] == document["usage"] == {"prompt_tokens": 3, "completion_tokens": 3, "total_tokens": 6}
     assert last["twin"] == document["twin"] == {"gpu": "L4"}
 

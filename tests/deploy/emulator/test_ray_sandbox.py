@@ -41,7 +41,7 @@ class Dashboard:
 
 async def test_the_application_runs_in_the_block_and_is_deleted_afterwards() -> None:
     dashboard = Dashboard()
-    async with dashboard.sandbox.playing(APP, patience_s=60.0):
+    async with dashboard.sandbox.deployed(APP, patience_s=60.0):
         assert list(dashboard.applications) == ["demo"]
     assert dashboard.applications == {}
     assert {(put["http_options"]["host"], put["http_options"]["port"]) for put in dashboard.puts} == {
@@ -52,7 +52,7 @@ async def test_the_application_runs_in_the_block_and_is_deleted_afterwards() -> 
 async def test_the_application_is_deleted_after_an_error() -> None:
     dashboard = Dashboard()
     with pytest.raises(RuntimeError, match="in the middle"):
-        async with dashboard.sandbox.playing(APP, patience_s=60.0):
+        async with dashboard.sandbox.deployed(APP, patience_s=60.0):
             raise RuntimeError("in the middle")
     assert dashboard.applications == {}
 
@@ -60,7 +60,7 @@ async def test_the_application_is_deleted_after_an_error() -> None:
 async def test_a_serve_instance_with_other_applications_is_not_changed() -> None:
     dashboard = Dashboard(applications={"theirs": {"status": "RUNNING"}})
     with pytest.raises(SandboxError, match="runs theirs; allowed: nothing"):
-        async with dashboard.sandbox.playing(APP, patience_s=60.0):
+        async with dashboard.sandbox.deployed(APP, patience_s=60.0):
             pytest.fail("must not run")
     assert dashboard.puts == []
 
@@ -68,14 +68,14 @@ async def test_a_serve_instance_with_other_applications_is_not_changed() -> None
 async def test_a_failed_application_is_reported_and_deleted() -> None:
     dashboard = Dashboard(status="DEPLOY_FAILED")
     with pytest.raises(SandboxError, match="could not run demo: no such module"):
-        async with dashboard.sandbox.playing(APP, patience_s=60.0):
+        async with dashboard.sandbox.deployed(APP, patience_s=60.0):
             pytest.fail("must not run")
     assert dashboard.applications == {}
 
 
 async def test_a_refusal_of_serve_is_reported() -> None:
     with pytest.raises(SandboxError, match="refuses the application: no import path"):
-        async with Dashboard(refuses="no import path").sandbox.playing(APP, patience_s=60.0):
+        async with Dashboard(refuses="no import path").sandbox.deployed(APP, patience_s=60.0):
             pytest.fail("must not run")
 
 
@@ -84,10 +84,10 @@ async def test_a_timeout_names_the_awaited_condition() -> None:
         return False
 
     with pytest.raises(SandboxError, match=r"waited 0\.01 s for the moon"):
-        await wait_until(never, what="the moon", patience_s=0.01)
+        await wait_until(never, description="the moon", patience_s=0.01)
 
 
 async def test_an_address_that_is_no_dashboard_is_reported() -> None:
-    with pytest.raises(SandboxError, match="does not answer as a Ray dashboard does"):
+    with pytest.raises(SandboxError, match="does not respond as a Ray dashboard does"):
         async with existing_sandbox("http://127.0.0.1:9"):
             pytest.fail("no dashboard exists")

@@ -83,5 +83,5 @@ def build(args: dict[str, Any]) -> Any:
         ).bind(args["shape"], args["folder"])
         for name, replicas in args["engines"].items()
     }
-    settings = RouterSettings(patience_s=60.0, tell_expert_maps=True)
+    settings = RouterSettings(patience_s=60.0, expose_expert_maps=True)
     return behind_router(engines, settings=settings, ray_actor_options=SMALL_ACTOR, graceful_shutdown_wait_loop_s=0.1)

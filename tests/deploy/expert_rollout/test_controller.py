@@ -226,7 +226,7 @@ async def test_a_failing_ingress_is_reported_and_nothing_is_written(harness: Har
     await harness.round(harness.controller(http=served.http))
     status = await harness.status("chat")
     assert status.phase is Phase.FAILED
-    assert f"http://{INGRESS}/fleetwright/expert-maps answered {answer}" in (status.message or "")
+    assert f"http://{INGRESS}/fleetwright/expert-maps returned {answer}" in (status.message or "")
     assert served.puts == 0
 
 

@@ -101,7 +101,7 @@ class ClusterDouble(RayCluster):
         """Call a method of a controller."""
         actor = self._actor(name)
         if actor.silent:
-            raise UnreachableError(f"actor {name} does not answer within {timeout_s:g} s")
+            raise UnreachableError(f"actor {name} does not respond within {timeout_s:g} s")
         return getattr(actor, method)()
 
     def call_all(self, method: str, args: Mapping[str, Any], *, timeout_s: float) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from deploy.ray_actor.lifecycle import (
     ControllerExistsError,
     ControllerNotFoundError,
     Lifecycle,
-    Patience,
     StartFailedError,
+    Timeouts,
     merged,
     settings_of,
 )
@@ -39,7 +39,7 @@ def cluster() -> ClusterDouble:
 @pytest.fixture
 def lifecycle(cluster: ClusterDouble) -> Lifecycle:
     time = Time()
-    return Lifecycle(cluster, patience=Patience(up_s=3.0, steady_s=lambda: time.now_s, sleep=time.sleep))
+    return Lifecycle(cluster, timeouts=Timeouts(up_s=3.0, steady_s=lambda: time.now_s, sleep=time.sleep))
 
 
 def test_start_creates_the_first_generation_on_the_head_node(lifecycle: Lifecycle, cluster: ClusterDouble) -> None:
@@ -100,7 +100,7 @@ def test_two_concurrent_starts_create_one_controller(cluster: ClusterDouble) -> 
     ("made", "reason"),
     [
         ({"state": LoopState.FAILED, "error": "token file /t: is empty"}, "does not start: token file /t: is empty"),
-        ({"silent": True}, "is not up after 3 s: actor controller.g1 does not answer"),
+        ({"silent": True}, "is not up after 3 s: actor controller.g1 does not respond"),
         ({"standing": "unknown"}, "is not up after 3 s: it is running, its role is unknown"),
     ],
 )
@@ -158,7 +158,7 @@ class NeverLeads(ClusterDouble):
 def test_an_upgrade_is_undone_if_the_new_controller_does_not_lead(cluster: ClusterDouble) -> None:
     broken, time = NeverLeads(alive=cluster.alive, made=[{"standing": "follows"}]), Time()
     old = broken.running(str(G1), SETTINGS)
-    lifecycle = Lifecycle(broken, patience=Patience(up_s=3.0, steady_s=lambda: time.now_s, sleep=time.sleep))
+    lifecycle = Lifecycle(broken, timeouts=Timeouts(up_s=3.0, steady_s=lambda: time.now_s, sleep=time.sleep))
     with pytest.raises(StartFailedError, match=r"g2 does not lead after 3 s \(unknown\); controller\.g1 continues"):
         lifecycle.upgrade(NAME, {})
     assert (old.commands, old.standing, list(broken.actors)) == (["stop", "resume"], "leads", [str(G1)])
@@ -210,7 +210,7 @@ def test_listing_shows_the_report_of_each_controller_or_that_it_is_missing(
     first, second = lifecycle.listing()
     assert (str(first.name), first.node_name, first.message) == ("a-b.g7", "a", "an earlier error")
     assert (second.name, second.report) == (G1, None)
-    assert "does not answer" in (second.message or "")
+    assert "does not respond" in (second.message or "")
 
 
 def test_unknown_settings_of_another_version_are_omitted() -> None:

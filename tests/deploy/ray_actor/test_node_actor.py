@@ -96,10 +96,11 @@ def test_gpus_without_a_working_driver_are_reported() -> None:
 
     config = NodeActorConfig(index=0, node_name="n", gpus=8, settings=NodeActorSettings())
     with pytest.raises(GpuError, match="nvml: no library of nvml; amd: no library of amd"):
-        gpus_of(config, opened=silent)
-    assert gpus_of(config.model_copy(update={"gpus": 0}), opened=silent) is None
+        gpus_of(config, open_driver=silent)
+    assert gpus_of(config.model_copy(update={"gpus": 0}), open_driver=silent) is None
     assert (
-        gpus_of(config.model_copy(update={"settings": NodeActorSettings(gpus=GpuSource.NONE)}), opened=silent) is None
+        gpus_of(config.model_copy(update={"settings": NodeActorSettings(gpus=GpuSource.NONE)}), open_driver=silent)
+        is None
     )
 
 

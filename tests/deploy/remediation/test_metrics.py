@@ -141,7 +141,7 @@ async def test_only_the_leader_counts_reconciles_and_the_last_success_is_kept(
     assert (observed.value("is_leader"), observed.value("last_reconcile_timestamp_seconds")) == (1.0, good_at_s)
 
     async def unavailable() -> ClusterSnapshot:
-        raise ActuationError("Ray does not answer")
+        raise ActuationError("Ray does not respond")
 
     monkeypatch.setattr(observed.cluster, "observe", unavailable)
     assert not await observed.round()

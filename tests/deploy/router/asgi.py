@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from deploy.common.clock import Clock
 from deploy.router.errors import UpstreamError
 from deploy.router.metrics import PrometheusBackend
-from deploy.router.openai import Question
+from deploy.router.openai import ProxiedRequest
 from deploy.router.proxy import Head, Upstream
 from deploy.router.router import Router
 from deploy.router.settings import RouterSettings
@@ -78,13 +78,13 @@ class Scripted:
     headers: Sequence[tuple[bytes, bytes]] = (JSON,)
     status: int = 200
     failures: list[Exception] = field(default_factory=list)  # raised before the first response
-    requests: list[Question] = field(default_factory=list)
+    requests: list[ProxiedRequest] = field(default_factory=list)
     answers: list[ScriptedAnswer] = field(default_factory=list)
     closed: bool = False
     abandoned: int = 0
 
-    async def ask(self, question: Question) -> ScriptedAnswer:
-        self.requests.append(question)
+    async def send(self, request: ProxiedRequest) -> ScriptedAnswer:
+        self.requests.append(request)
         if self.failures:
             raise self.failures.pop(0)
         answer = ScriptedAnswer(Head(status=self.status, headers=self.headers), self.parts)

@@ -10,7 +10,7 @@ from ray import serve
 
 from deploy.router.serve_app import behind_router
 from deploy.router.settings import RouterSettings
-from fleetwright.serve import Part, answered
+from fleetwright.serve import Part, stream_response
 from tests.deploy.router.engine import Engine
 
 SMALL_ACTOR: Final[dict[str, Any]] = {"num_cpus": 0.1}
@@ -26,7 +26,7 @@ class Served:
         self, method: str, target: str, headers: list[tuple[bytes, bytes]], body: bytes
     ) -> AsyncIterator[Part]:
         """The method that the router calls."""
-        async for part in answered(self._app, method, target, headers, body):
+        async for part in stream_response(self._app, method, target, headers, body):
             yield part
 
 

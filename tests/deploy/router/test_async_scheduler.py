@@ -35,7 +35,7 @@ class ManualClock:
         return replace(Clock(), steady_s=lambda: self.now_s)
 
 
-def front(manual_clock: ManualClock, *, a: int = 3, b: int = 2, max_waiting: int = 10) -> AsyncScheduler:
+def async_scheduler(manual_clock: ManualClock, *, a: int = 3, b: int = 2, max_waiting: int = 10) -> AsyncScheduler:
     return AsyncScheduler(
         table(slots={"a": a, "b": b}),
         settings=RouterSettings(max_waiting=max_waiting, patience_s=4.0),
@@ -60,7 +60,7 @@ def test_every_slot_is_released_and_every_caller_gets_a_result(ops: list[tuple[s
 
 async def run_events(ops: list[tuple[str, int]]) -> None:
     manual_clock = ManualClock()
-    found = front(manual_clock)
+    found = async_scheduler(manual_clock)
     callers: list[asyncio.Task[Ticket]] = []
     sent: list[Ticket] = []
     finished: set[int] = set()
@@ -70,7 +70,7 @@ async def run_events(ops: list[tuple[str, int]]) -> None:
         elif event == "hang up" and callers:
             callers[number % len(callers)].cancel()  # possibly at the moment of its start
         elif event == "done" and sent:
-            found.done(sent.pop(number % len(sent)), answered=True)
+            found.done(sent.pop(number % len(sent)), succeeded=True)
         elif event == "fail" and sent:
             at = number % len(sent)
             sent[at] = found.retry(sent[at])
@@ -124,7 +124,7 @@ async def end(
     assert all(caller.done() for caller in callers)
     assert sum(found.scheduler.in_flight.values()) == len(sent)
     for ticket in sent:
-        found.done(ticket, answered=True)
+        found.done(ticket, succeeded=True)
     assert not any(found.scheduler.in_flight.values())
     assert not any(waiting_in(found.scheduler).values())
     assert not found._callers
@@ -134,7 +134,7 @@ async def end(
 
 async def test_refusals_contain_a_retry_time() -> None:
     manual_clock = ManualClock()
-    found = front(manual_clock, a=1, b=0, max_waiting=3)
+    found = async_scheduler(manual_clock, a=1, b=0, max_waiting=3)
     await found.start(HIGH)
     waiting = [asyncio.create_task(found.start(HIGH)) for _ in range(3)]
     await asyncio.sleep(0)
@@ -153,7 +153,7 @@ async def test_refusals_contain_a_retry_time() -> None:
 
 async def test_a_failing_route_is_closed_with_exponential_backoff() -> None:
     manual_clock = ManualClock()
-    found = front(manual_clock, a=10, b=10)
+    found = async_scheduler(manual_clock, a=10, b=10)
 
     def closed() -> frozenset[str]:
         found.tick()
@@ -164,7 +164,7 @@ async def test_a_failing_route_is_closed_with_exponential_backoff() -> None:
             ticket = await found.start(HIGH)
             if ticket.route == "a":
                 found.failed(ticket)
-            found.done(ticket, answered=ticket.route == "b")
+            found.done(ticket, succeeded=ticket.route == "b")
         assert closed() == {"a"}
         manual_clock.now_s += backoff_s - 0.1
         assert closed() == {"a"}

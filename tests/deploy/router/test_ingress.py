@@ -35,7 +35,7 @@ def pair(a: Scripted, b: Scripted) -> Bed:
 
 
 def is_idle(found: Bed) -> bool:
-    scheduler = found.router.front.scheduler
+    scheduler = found.router.async_scheduler.scheduler
     return not any(scheduler.in_flight.values()) and not any(waiting_in(scheduler).values())
 
 
@@ -143,7 +143,7 @@ async def test_usage_updates_the_size_estimate_and_streams_are_timed() -> None:
     usage = b'data: {"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 3}}\n\n'
     found = alone(Scripted(parts=[*events, usage, b"data: [DONE]\n\n"], headers=[EVENTS]))
     await found.post()
-    assert found.router.front.scheduler._tokens.ratio == 0.5, "one token of two bytes"
+    assert found.router.async_scheduler.scheduler._tokens.ratio == 0.5, "one token of two bytes"
     of = {"bucket": "100x50", "route": "a", "priority": "high"}
     counts = dict.fromkeys(("ttft", "tpot", "admission_wait"), 0.0)
     for bucket in ("100x50", "100x500"):
@@ -253,7 +253,7 @@ async def test_a_caller_that_disconnects_in_the_queue_is_removed() -> None:
     found = alone(deployment, slots=1)
     async with held(found, 1):
         async with held(found, 1, gone=gone):
-            assert waiting_in(found.router.front.scheduler)[Priority.HIGH] == 1
+            assert waiting_in(found.router.async_scheduler.scheduler)[Priority.HIGH] == 1
             gone.set()
         assert is_waiting_for(found, 0)
         assert found.counted("requests_total", route="none", priority="high", outcome="gone") == 1.0
@@ -336,7 +336,7 @@ async def test_a_table_with_unknown_routes_is_refused_and_the_old_one_stays() ->
     found = alone(Scripted())
     with pytest.raises(PlanUnusableError, match=r"sends to b, c; allowed: a"):
         await found.router.take(table(version="p2", weights={"b": 0.5, "c": 0.5}))
-    assert found.router.front.scheduler.table.version == "p1"
+    assert found.router.async_scheduler.scheduler.table.version == "p1"
     assert found.counted("table_loads_total", result="refused") == 1.0
 
 
@@ -384,4 +384,4 @@ async def test_the_asgi_lifespan_starts_and_stops_the_router() -> None:
 
 
 def is_waiting_for(found: Bed, count: int) -> bool:
-    return sum(waiting_in(found.router.front.scheduler).values()) == count
+    return sum(waiting_in(found.router.async_scheduler.scheduler).values()) == count

@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.router.errors import BadRequestError
-from deploy.router.openai import MAX_CLASS_BYTES, Question, arrival_of
+from deploy.router.openai import MAX_CLASS_BYTES, ProxiedRequest, arrival_of
 from power.controls import Priority
 
 CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
 
 
-def question(document: Any, *, target: str = CHAT, **headers: str) -> Question:
+def request(document: Any, *, target: str = CHAT, **headers: str) -> ProxiedRequest:
     body = document if isinstance(document, bytes) else json.dumps(document).encode()
     named = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
-    return Question(method="POST", target=target, headers=named, body=body)
+    return ProxiedRequest(method="POST", target=target, headers=named, body=body)
 
 
 def chat(*contents: Any, **more: Any) -> dict[str, Any]:
@@ -28,16 +28,16 @@ def chat(*contents: Any, **more: Any) -> dict[str, Any]:
 @given(st.lists(st.text(), min_size=1, max_size=5))
 def test_the_text_of_a_chat_is_counted_in_bytes(texts: list[str]) -> None:
     expected = sum(len(text.encode(errors="surrogatepass")) for text in texts)
-    assert arrival_of(question(chat(*texts))).prompt_bytes == expected
+    assert arrival_of(request(chat(*texts))).prompt_bytes == expected
     parts = chat([{"type": "text", "text": text} for text in texts])
-    assert arrival_of(question(parts)).prompt_bytes == expected
+    assert arrival_of(request(parts)).prompt_bytes == expected
 
 
 def test_tools_count_as_text_and_images_do_not() -> None:
     image = {"type": "image_url", "image_url": {"url": "data:" + "A" * 10_000}}
-    assert arrival_of(question(chat([image, {"type": "text", "text": "what?"}]))).prompt_bytes == 5
-    assert arrival_of(question(chat("hi", tools=[{"type": "function", "name": "x" * 100}]))).prompt_bytes > 102
-    assert arrival_of(question({"messages": [{"role": "assistant", "content": None}]})).prompt_bytes == 0
+    assert arrival_of(request(chat([image, {"type": "text", "text": "what?"}]))).prompt_bytes == 5
+    assert arrival_of(request(chat("hi", tools=[{"type": "function", "name": "x" * 100}]))).prompt_bytes > 102
+    assert arrival_of(request({"messages": [{"role": "assistant", "content": None}]})).prompt_bytes == 0
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_tools_count_as_text_and_images_do_not() -> None:
     [("grüß", 6, None), (["ab", "c"], 3, None), ([1, 2, 3], 0, 3), ([[1, 2], [3]], 0, 3)],
 )
 def test_prompts_of_every_form_are_measured(prompt: Any, text_bytes: int, tokens: int | None) -> None:
-    arrival = arrival_of(question({"prompt": prompt}, target=COMPLETION))
+    arrival = arrival_of(request({"prompt": prompt}, target=COMPLETION))
     assert (arrival.prompt_bytes, arrival.prompt_tokens) == (text_bytes, tokens)
 
 
@@ -60,24 +60,24 @@ def test_prompts_of_every_form_are_measured(prompt: Any, text_bytes: int, tokens
     ],
 )
 def test_the_limit_of_output_tokens_is_read(more: dict[str, Any], most: float) -> None:
-    assert arrival_of(question(chat("hi", **more))).max_output_tokens == most
+    assert arrival_of(request(chat("hi", **more))).max_output_tokens == most
 
 
 def test_headers_set_class_and_priority() -> None:
-    found = arrival_of(question(chat("hi"), x_fleetwright_class=" batch ", x_fleetwright_priority="Low"))
+    found = arrival_of(request(chat("hi"), x_fleetwright_class=" batch ", x_fleetwright_priority="Low"))
     assert (found.caller, found.priority) == (b"batch", Priority.LOW)
-    plain = arrival_of(question(chat("hi")))
+    plain = arrival_of(request(chat("hi")))
     assert (plain.caller, plain.priority) == (None, Priority.HIGH)
 
 
 @pytest.mark.parametrize("target", ["/v1/chat/completions", "/chat/completions", "/v1/chat/completions/?x=1"])
 def test_paths_with_and_without_a_version_are_accepted(target: str) -> None:
-    assert arrival_of(question(chat("hello"), target=target)).prompt_bytes == 5
+    assert arrival_of(request(chat("hello"), target=target)).prompt_bytes == 5
 
 
 def test_bodies_of_other_paths_are_not_parsed() -> None:
-    assert arrival_of(question(b"\x00\xff", target="/v1/audio/speech")).prompt_bytes == 2
-    assert arrival_of(question({"input": "text"}, target="/v1/embeddings")).prompt_bytes == len(b'{"input": "text"}')
+    assert arrival_of(request(b"\x00\xff", target="/v1/audio/speech")).prompt_bytes == 2
+    assert arrival_of(request({"input": "text"}, target="/v1/embeddings")).prompt_bytes == len(b'{"input": "text"}')
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_bodies_of_other_paths_are_not_parsed() -> None:
 )
 def test_an_invalid_chat_request_is_refused_with_its_field(document: Any, message: str, param: str | None) -> None:
     with pytest.raises(BadRequestError, match=message) as caught:
-        arrival_of(question(document))
+        arrival_of(request(document))
     assert caught.value.param == param
     error = json.loads(caught.value.body)["error"]
     assert (error["type"], error["param"]) == ("invalid_request_error", param)
@@ -107,7 +107,7 @@ def test_an_invalid_chat_request_is_refused_with_its_field(document: Any, messag
 @pytest.mark.parametrize("prompt", [None, 5, [], [1, "a"], {}])
 def test_a_completion_without_a_valid_prompt_is_refused(prompt: Any) -> None:
     with pytest.raises(BadRequestError) as caught:
-        arrival_of(question({"prompt": prompt}, target=COMPLETION))
+        arrival_of(request({"prompt": prompt}, target=COMPLETION))
     assert caught.value.param == "prompt"
 
 
@@ -121,7 +121,7 @@ def test_a_completion_without_a_valid_prompt_is_refused(prompt: Any) -> None:
 )
 def test_invalid_headers_are_refused_with_their_name(headers: dict[str, str], param: str) -> None:
     with pytest.raises(BadRequestError) as caught:
-        arrival_of(question(chat("hi"), **headers))
+        arrival_of(request(chat("hi"), **headers))
     assert caught.value.param == param
 
 
@@ -136,7 +136,7 @@ JSONS = st.recursive(
 def test_any_document_is_read_or_refused(messages: Any, prompt: Any, most: Any, tools: Any, target: str) -> None:
     document = {"messages": messages, "prompt": prompt, "max_tokens": most, "tools": tools}
     try:
-        arrival = arrival_of(question(document, target=target))
+        arrival = arrival_of(request(document, target=target))
     except BadRequestError:
         return
     assert arrival.prompt_bytes >= 0

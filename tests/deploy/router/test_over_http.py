@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from deploy.router.errors import UpstreamError
-from deploy.router.openai import Question
+from deploy.router.openai import ProxiedRequest
 from tests.deploy.router.asgi import bed
 from tests.deploy.router.engine import Engine
 from tests.deploy.router.sockets import listening, nobody
@@ -29,9 +29,9 @@ STREAM = (
 )
 
 
-def question(body: bytes = BODY, **headers: str) -> Question:
+def request(body: bytes = BODY, **headers: str) -> ProxiedRequest:
     named = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
-    return Question(method="POST", target="/v1/chat/completions", headers=named, body=body)
+    return ProxiedRequest(method="POST", target="/v1/chat/completions", headers=named, body=body)
 
 
 def upstream(*urls: str, silence_s: float = 10.0) -> HttpUpstream:
@@ -49,7 +49,7 @@ async def test_bodies_and_headers_arrive_as_the_engine_sent_them() -> None:
     engine = Engine("a")
     async with listening(engine) as url:
         client = upstream(url)
-        found = await client.ask(question())
+        found = await client.send(request())
         body = await whole(found)
         await client.close()
     assert engine.bodies == [BODY]
@@ -65,7 +65,7 @@ async def test_no_request_target_changes_the_called_host(target: str) -> None:
     engine = Engine("a")
     async with listening(engine) as url:
         client = upstream(url)
-        found = await client.ask(replace(question(), target=target))
+        found = await client.send(replace(request(), target=target))
         assert found.head.status == 200
         await whole(found)
         await client.close()
@@ -82,7 +82,7 @@ async def test_targets_are_appended_to_the_address_of_the_engine() -> None:
 
     async with listening(noting) as url:
         client = upstream(f"{url}/below/")
-        await whole(await client.ask(replace(question(), target="/v1/m%C3%A4?a=%20b")))
+        await whole(await client.send(replace(request(), target="/v1/m%C3%A4?a=%20b")))
         await client.close()
     assert requested == [b"/below/v1/m%C3%A4?a=%20b"]
 
@@ -135,9 +135,9 @@ async def test_an_unreachable_replica_is_skipped() -> None:
     async with listening(engine) as url:
         client = upstream(nobody(), url)
         with pytest.raises(UpstreamError, match="a did not respond: ClientConnectorError"):
-            await client.ask(question())
+            await client.send(request())
         for _ in range(3):
-            await whole(await client.ask(question()))
+            await whole(await client.send(request()))
         await client.close()
     assert len(engine.bodies) == 3
 
@@ -146,7 +146,7 @@ async def test_replicas_are_filled_evenly() -> None:
     engines = [Engine("1"), Engine("2")]
     async with listening(engines[0]) as one, listening(engines[1]) as two:
         client = upstream(one, two)
-        found = await asyncio.gather(*(client.ask(question(STREAM, x_token_ms="1000000")) for _ in range(10)))
+        found = await asyncio.gather(*(client.send(request(STREAM, x_token_ms="1000000")) for _ in range(10)))
         assert Counter(engine.in_flight for engine in engines) == {5: 2}
         for each in found:
             each.close()
@@ -161,7 +161,7 @@ async def test_an_engine_that_dies_during_its_response_raises_an_error() -> None
 
     async with listening(dying) as url:
         client = upstream(url)
-        found = await client.ask(question())
+        found = await client.send(request())
         with pytest.raises(UpstreamError, match="a failed during its response: ClientPayloadError"):
             await whole(found)
         await client.close()
@@ -171,5 +171,5 @@ async def test_a_silent_engine_times_out() -> None:
     async with listening(Engine("a")) as url:
         client = upstream(url, silence_s=0.05)
         with pytest.raises(UpstreamError, match="Timeout"):
-            await whole(await client.ask(question(x_token_ms="1000")))
+            await whole(await client.send(request(x_token_ms="1000")))
         await client.close()

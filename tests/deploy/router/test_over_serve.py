@@ -109,7 +109,7 @@ def test_a_disconnect_at_any_turn_releases_the_slot_and_starts_no_call(
         disconnected = asyncio.Event()
         a, b = Handle(plans[0], disconnected), Handle(plans[1], disconnected)
         found, exchange = await send_request(a, b, gone=gone, abandoned=abandoned)
-        scheduler = found.router.front.scheduler
+        scheduler = found.router.async_scheduler.scheduler
         assert not any(scheduler.in_flight.values())
         assert not any(waiting_in(scheduler).values())
         assert all(call.over or call.cancelled for call in [*a.calls, *b.calls])
@@ -139,7 +139,7 @@ async def cancel_during_abandon() -> tuple[Handle, Handle]:
     request_task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await request_task
-    assert not any(found.router.front.scheduler.in_flight.values())
+    assert not any(found.router.async_scheduler.scheduler.in_flight.values())
     return a, b
 
 

@@ -110,7 +110,7 @@ async def test_an_unusable_table_is_refused_once_and_the_next_one_is_used(tmp_pa
     polls_before = polls
     await until(lambda: polls > polls_before + 1)
     path.write_text(table(version="p2", weights={"a": 1.0}).model_dump_json())
-    await until(lambda: found.router.front.scheduler.table.version == "p2")
+    await until(lambda: found.router.async_scheduler.scheduler.table.version == "p2")
     assert found.counted("table_loads_total", result="refused") == 2
     following.cancel()
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.router.response_stream import TAIL_BYTES, AnswerReader, Usage
+from deploy.router.response_stream import TAIL_BYTES, ResponseReader, Usage
 
 NEWLINES = st.sampled_from([b"\n\n", b"\r\n\r\n"])
 
@@ -18,8 +18,8 @@ def pieces(body: bytes, cuts: list[int]) -> Iterator[bytes]:
     return (body[a:b] for a, b in itertools.pairwise(edges))
 
 
-def read(body: bytes, cuts: list[int], *, streamed: bool = True) -> AnswerReader:
-    reader = AnswerReader(streamed=streamed)
+def read(body: bytes, cuts: list[int], *, streamed: bool = True) -> ResponseReader:
+    reader = ResponseReader(streamed=streamed)
     for at, piece in enumerate(pieces(body, cuts)):
         reader.observe(piece, now_s=float(at))
     return reader
@@ -75,7 +75,7 @@ def test_the_usage_names_of_the_responses_protocol_are_read() -> None:
 
 
 def test_only_the_tail_of_a_long_response_is_kept() -> None:
-    reader = AnswerReader(streamed=False)
+    reader = ResponseReader(streamed=False)
     for _ in range(100):
         reader.observe(b"x" * TAIL_BYTES, now_s=0.0)
     reader.observe(b'"usage": {"completion_tokens": 8}', now_s=1.0)
@@ -84,7 +84,7 @@ def test_only_the_tail_of_a_long_response_is_kept() -> None:
 
 
 def test_times_are_measured_at_events_and_not_at_comments() -> None:
-    reader = AnswerReader(streamed=True)
+    reader = ResponseReader(streamed=True)
     for now_s, chunk in [(1.0, b": ping\n\n"), (2.0, b"data: 1\n\n"), (4.0, b"data: 2\n\n"), (9.0, b": ping\n\n")]:
         reader.observe(chunk, now_s=now_s)
     assert (reader.first_s, reader.last_s) == (2.0, 4.0)
@@ -93,6 +93,6 @@ def test_times_are_measured_at_events_and_not_at_comments() -> None:
 
 
 def test_compressed_responses_are_timed_and_not_parsed() -> None:
-    reader = AnswerReader(streamed=True, readable=False)
+    reader = ResponseReader(streamed=True, readable=False)
     reader.observe(b"\x1f\x8b data: 5", now_s=1.0)
     assert (reader.first_s, reader.usage()) == (1.0, Usage())

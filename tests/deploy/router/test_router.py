@@ -81,7 +81,7 @@ async def test_low_priority_prompts_wait_for_power_in_the_row() -> None:
         await until(lambda: page.requests > 1)
         low = asyncio.create_task(found.post(headers=LOW))
         assert (await found.post()).status == 200, "9850 W are below the limit of high-priority prompts"
-        assert waiting_in(router.front.scheduler)[Priority.LOW] == 1
+        assert waiting_in(router.async_scheduler.scheduler)[Priority.LOW] == 1
         page.row_w = 9600.0
         assert (await low).status == 200
         assert found.counted("watts_age_seconds") >= 1.0
@@ -107,11 +107,11 @@ async def test_slots_follow_the_running_replicas() -> None:
     deployment = Scripted()
     found = quick(deployment, count_replicas=count)
     async with running(found.router) as router:
-        await until(lambda: router.front.scheduler.slots == {"a": 2})
+        await until(lambda: router.async_scheduler.scheduler.slots == {"a": 2})
         assert (await found.post()).status == 200
         before = deployment.abandoned
         counts = ReplicaCounts(replicas={"a": 0}, routers=2)
-        await until(lambda: router.front.scheduler.slots == {"a": 0})
+        await until(lambda: router.async_scheduler.scheduler.slots == {"a": 0})
         assert (await found.post()).status == 503
         assert (before, deployment.abandoned > 0) == (0, True)
         await until(
@@ -124,9 +124,9 @@ async def test_a_new_table_finds_replicas_that_started_after_the_last_count() ->
         return ReplicaCounts(replicas={"a": 2}, routers=1)
 
     router = quick(Scripted(), count_replicas=count).router
-    router.front.set_replicas({"a": 0}, routers=1)
+    router.async_scheduler.set_replicas({"a": 0}, routers=1)
     await router.take(table(version="p2", weights={"a": 1.0}))
-    assert router.front.scheduler.slots == {"a": 2}
+    assert router.async_scheduler.scheduler.slots == {"a": 2}
 
 
 async def test_a_failed_replica_count_keeps_the_last_one() -> None:
@@ -141,7 +141,7 @@ async def test_a_failed_replica_count_keeps_the_last_one() -> None:
 
     async with running(quick(Scripted(), count_replicas=count).router) as router:
         await until(lambda: calls > 3)
-        assert router.front.scheduler.slots == {"a": 5}
+        assert router.async_scheduler.scheduler.slots == {"a": 5}
 
 
 def test_only_the_largest_buckets_have_their_own_label() -> None:
@@ -163,5 +163,5 @@ async def test_weights_of_removed_routes_are_exported_as_zero() -> None:
         return registry.get_sample_value("fleetwright_router_weight_ratio", {"bucket": "100x50", "route": route})
 
     assert weight("a") == 1.0
-    router.front.swap(table(version="p2", weights={"b": 1.0}))
+    router.async_scheduler.swap(table(version="p2", weights={"b": 1.0}))
     assert (weight("a"), weight("b")) == (0.0, 1.0)

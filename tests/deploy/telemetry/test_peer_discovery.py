@@ -10,7 +10,7 @@ import pytest
 
 from deploy.telemetry import factory
 from deploy.telemetry.diag import Sample
-from deploy.telemetry.factory import POLLED_EVERY_S, Recording, Talking, recorder_of
+from deploy.telemetry.factory import POLLED_EVERY_S, ConnectedPeersSource, Recording, recorder_of
 from deploy.telemetry.peers import Peers
 from deploy.telemetry.prober import Prober
 from deploy.telemetry.recorder import Recorder, RecorderClock
@@ -52,21 +52,21 @@ class Flaky:
 
     def __init__(self) -> None:
         self.polls = 0
-        self._talking: AbstractSet[int] = frozenset()
+        self._connected_peers: AbstractSet[int] = frozenset()
 
     def poll(self, now_s: float, *, wanted: bool) -> Sequence[Sample]:
         assert wanted
         self.polls += 1
         if self.polls % 2:
             raise OSError(errno.ENOBUFS, f"at {now_s}")
-        self._talking = frozenset({2})
+        self._connected_peers = frozenset({2})
         return []
 
     def held(self) -> Sequence[Sample]:
         return []
 
-    def talking(self) -> AbstractSet[int]:
-        return self._talking
+    def connected_peers(self) -> AbstractSet[int]:
+        return self._connected_peers
 
     def close(self) -> None:
         """Do nothing."""
@@ -74,8 +74,8 @@ class Flaky:
 
 def test_a_failed_poll_is_counted_and_trains_continue(port: int) -> None:
     now_s, reported, sockets = GO_S, CollectingSink(), Flaky()
-    peer_polls = Talking(sockets)
-    prober = Prober(node=0, peers=HERE, size_bytes=64, every_s=0.5, port=port, talking=sockets.talking)
+    peer_polls = ConnectedPeersSource(sockets)
+    prober = Prober(node=0, peers=HERE, size_bytes=64, every_s=0.5, port=port, connected_peers=sockets.connected_peers)
     others = [Prober(node=node, peers=HERE, size_bytes=64, port=port) for node in (1, 2)]
     clock = RecorderClock(now_s=lambda: now_s, steady_s=lambda: now_s)
     recorder = Recorder(sockets=None, sources=[peer_polls, prober], sinks=[reported], clock=clock)

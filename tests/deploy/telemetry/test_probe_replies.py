@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.telemetry.peers import Peers
-from deploy.telemetry.probe_replies import MARK, MAX_AWAITED, REPLY, Awaited, is_reply, reply_of
+from deploy.telemetry.probe_replies import MARK, MAX_PENDING, REPLY, PendingTrains, is_reply, reply_of
 from deploy.telemetry.prober import HEAD, MIN_BYTES, Prober, train
 from deploy.telemetry.prober import MARK as TRAIN
 from faults.observations import Observation, Probe, ProbeReturned
@@ -159,9 +159,9 @@ def test_a_reply_that_cannot_be_sent_does_not_affect_the_reading(
 TRUE = Probe(SIZE_BYTES, 1_795_000_000.25, 1_795_000_000.2526, 0.0013)
 
 
-def awaiting() -> Awaited:
+def awaiting() -> PendingTrains:
     """The state after train 7 was sent to node 1."""
-    awaited = Awaited(size_bytes=SIZE_BYTES)
+    awaited = PendingTrains(size_bytes=SIZE_BYTES)
     awaited.sent(1, 7, TRUE.sent_s)
     return awaited
 
@@ -202,7 +202,7 @@ def test_a_reply_from_another_address_is_rejected(of: int | None) -> None:
 
 
 def test_only_the_newest_trains_of_each_peer_accept_a_reply() -> None:
-    awaited = Awaited(size_bytes=SIZE_BYTES)
+    awaited = PendingTrains(size_bytes=SIZE_BYTES)
     for peer in (1, 2):
         for number in range(100):
             awaited.sent(peer, number, float(number))
@@ -210,7 +210,7 @@ def test_only_the_newest_trains_of_each_peer_accept_a_reply() -> None:
     def replied(peer: int, number: int) -> bool:
         return awaited.taken(REPLY.pack(MARK, peer, number, SIZE_BYTES, float(number), 5.0, math.nan), peer) is not None
 
-    assert [number for number in range(100) if replied(1, number)] == [*range(100 - MAX_AWAITED, 100)]
+    assert [number for number in range(100) if replied(1, number)] == [*range(100 - MAX_PENDING, 100)]
     assert replied(2, 99)
 
 
@@ -220,7 +220,7 @@ class ScriptedProber(Prober):
     def __init__(self, messages: list[tuple[bytes, str]], tally: ParseErrors) -> None:
         self._messages = messages
         super().__init__(node=0, peers=TWO, size_bytes=SIZE_BYTES, port=0, tally=tally)
-        self._awaited.sent(1, 7, TRUE.sent_s)
+        self._pending.sent(1, 7, TRUE.sent_s)
 
     def _send(self, other: int) -> None:
         """Send nothing."""

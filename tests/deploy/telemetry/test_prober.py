@@ -170,18 +170,20 @@ def test_a_train_has_the_requested_size(size_bytes: int, number: int) -> None:
 class Counting(Prober):
     """A prober that records only the destinations of its trains."""
 
-    def __init__(self, node: int, *, talking: Iterable[int], every_s: float = 0.5) -> None:
+    def __init__(self, node: int, *, connected_peers: Iterable[int], every_s: float = 0.5) -> None:
         peers = Peers({f"127.5.{at // 200}.{1 + at % 200}": at for at in range(512)})
         self.sent_to: list[int] = []
-        super().__init__(node=node, peers=peers, size_bytes=64, every_s=every_s, port=0, talking=lambda: talking)
+        super().__init__(
+            node=node, peers=peers, size_bytes=64, every_s=every_s, port=0, connected_peers=lambda: connected_peers
+        )
 
     def _send(self, other: int) -> None:
         self.sent_to.append(other)
 
 
-def sent_to(node: int, talking: Iterable[int], *, polls: int, every_s: float = 0.5) -> list[list[int]]:
+def sent_to(node: int, connected_peers: Iterable[int], *, polls: int, every_s: float = 0.5) -> list[list[int]]:
     """The destinations of each poll, at four polls a second."""
-    prober = Counting(node, talking=talking, every_s=every_s)
+    prober = Counting(node, connected_peers=connected_peers, every_s=every_s)
     each: list[list[int]] = []
     for poll in range(polls):
         prober.poll(1_795_000_000.0 + poll / 4 + 1e-3)
@@ -225,13 +227,13 @@ def test_with_all_to_all_traffic_a_node_receives_one_train_per_turn() -> None:
 
 
 def test_neighbours_are_probed_until_the_job_has_connections() -> None:
-    talking: set[int] = set()
-    prober = Counting(7, talking=talking)
+    connected_peers: set[int] = set()
+    prober = Counting(7, connected_peers=connected_peers)
     for poll in range(4):
         prober.poll(1000.0 + poll / 4)
     assert set(prober.sent_to) == {6, 8}
     prober.sent_to.clear()
-    talking |= {7, 30, 9999}  # the node itself, and one without a known address
+    connected_peers |= {7, 30, 9999}  # the node itself, and one without a known address
     for poll in range(4, 8):
         prober.poll(1000.0 + poll / 4)
     assert set(prober.sent_to) == {30}
@@ -239,7 +241,7 @@ def test_neighbours_are_probed_until_the_job_has_connections() -> None:
 
 
 def test_a_clock_set_back_causes_no_burst() -> None:
-    prober = Counting(7, talking=range(20))
+    prober = Counting(7, connected_peers=range(20))
     for at_s in (1000.0, 1000.25, 500.0, 500.25, 90_000.0):
         prober.poll(at_s)
     assert len(prober.sent_to) <= 1 + 2 + 1 + 2 + 2

@@ -129,7 +129,7 @@ def test_an_alarm_is_raised_once_until_its_cause_ends() -> None:
     alarms = Alarms()
     beats = [[Observation(1.0, 3, Heartbeat(2, 1, "all_reduce", 0, phase), rank=3)] for phase in ("comm", "failed")]
     received = [*beats, beats[1], beats[0], beats[1]]
-    assert [alarms.ring(beat) for beat in received] == [False, True, False, False, True]
+    assert [alarms.update(beat) for beat in received] == [False, True, False, False, True]
 
 
 def test_observations_that_peers_also_report_are_dropped_first() -> None:

@@ -174,7 +174,7 @@ def test_samples_are_held_until_the_limit_a_request_or_a_change() -> None:
 def test_a_kernel_without_socket_queries_is_read_by_dumps(
     source: SocketSource, dumps: list[DiagSocket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(DiagSocket, "ask", lambda *_, **__: False)
+    monkeypatch.setattr(DiagSocket, "query", lambda *_, **__: False)
     with connection("127.3.0.2"):
         assert [one(source, at / 100).connections for at in range(10)] == [1] * 10
     assert len(dumps) == 10

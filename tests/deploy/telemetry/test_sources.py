@@ -147,7 +147,7 @@ def test_a_value_of_an_exporter_is_reported_once_per_change(tally: ParseErrors) 
 
 @pytest.mark.parametrize("status", [404, 500])
 def test_an_error_status_of_an_exporter_is_a_failure(status: int, tally: ParseErrors) -> None:
-    with http_server(lambda *_: (status, b"no")) as url, pytest.raises(OSError, match=f"answered {status}"):
+    with http_server(lambda *_: (status, b"no")) as url, pytest.raises(OSError, match=f"returned {status}"):
         xpu_timer_source(url, job_map=PLACES, tally=tally).poll(0.0)
 
 

@@ -83,15 +83,15 @@ class MonitorHarness:
         self.runs: tuple[RunView, ...] = ()
         self.recorders: list[NodeRecorderActor] = []
         self.output = io.StringIO()
-        self.doomed: set[tuple[str, int]] = set()
+        self.ending_attempts: set[tuple[str, int]] = set()
         self.names: list[Sequence[str]] = []
         self.monitor = RunMonitor(
-            look=self._observe,
+            read_runs=self._observe,
             open_recorder=self._open,
             make_loop=self._make,
             names=lambda node_id: f"gpu-{node_id}",
             inbox="/run/{node}/inbox",
-            doomed=lambda: self.doomed,
+            ending_attempts=lambda: self.ending_attempts,
         )
 
     async def turns(self, seconds: float) -> None:
@@ -181,7 +181,7 @@ async def test_an_attempt_with_an_open_case_is_no_longer_monitored() -> None:
     harness = MonitorHarness()
     harness.runs = (run_on("x", "y"),)
     await harness.turns(PERIOD_S)
-    harness.doomed = {("llm", 1)}
+    harness.ending_attempts = {("llm", 1)}
     await harness.turns(PERIOD_S)
     assert harness.monitor.attempts == frozenset()
     assert harness.monitor.count == 0

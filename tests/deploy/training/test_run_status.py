@@ -142,7 +142,7 @@ def test_a_dead_status_actor_ends_its_run_and_an_unresponsive_one_is_silent(
     named = [{"name": f"run:{name}", "namespace": "fleetwright"} for name in answers]
     named += [{"name": "run:other", "namespace": "else"}, {"name": "SERVE", "namespace": "fleetwright"}]
     monkeypatch.setattr(ray.util, "list_named_actors", lambda all_namespaces: named)  # noqa: ARG005
-    monkeypatch.setattr(RunStatusReader, "_asked", lambda _self, name, _method: name.removeprefix("run:"))
+    monkeypatch.setattr(RunStatusReader, "_call_remote", lambda _self, name, _method: name.removeprefix("run:"))
     monkeypatch.setattr(ray, "wait", lambda refs, **_: ([ref for ref in refs if ref != "late"], ["late"]))
     monkeypatch.setattr(ray, "get", get)
     observed = RunStatusReader().all_runs()

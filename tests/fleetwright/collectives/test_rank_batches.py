@@ -37,7 +37,7 @@ def test_a_ranks_batch_decodes_to_the_same_as_its_recorders_batch(line: dict[str
     observations = parse_rank_line(json.dumps(line).encode(), job_map=TwoRanksANode(100, ()))
     by_recorder, _ = encode([], observations, session="s", number=1, held=None, node=2, sent_s=SENT_S, rank=5)
     rows = [shifted(row_of(line, node=2, ranks_per_node=2), SENT_S)]
-    by_rank = pack(session="s", number=1, base=None, node=2, sent_s=SENT_S, looks=[], others=rows, rank=5)
+    by_rank = pack(session="s", number=1, base=None, node=2, sent_s=SENT_S, polls=[], others=rows, rank=5)
     expected, _ = decode(by_recorder, held_of=lambda _node, _session: None)
     assert decode(by_rank, held_of=lambda _node, _session: None)[0] == expected
     assert expected.malformed == 0

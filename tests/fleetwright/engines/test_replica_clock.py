@@ -83,7 +83,7 @@ class Node:
             self.node.cap_controller.reconcile()
             self.now_s += 0.25
 
-    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         self.requests.append(method)
         if self.down:
             raise AgentError("unix:/run/agent.sock: Connection refused")
@@ -189,7 +189,7 @@ def test_a_killed_workers_clock_is_removed_when_its_lease_expires() -> None:
 
 def test_the_expired_lease_of_another_holder_sets_the_safe_clock() -> None:
     node = simulated()
-    node.ask("PUT", "/v1/caps", {"holder": "planner", "lease_s": 10.0, "clock_share": 0.8})
+    node.request("PUT", "/v1/caps", {"holder": "planner", "lease_s": 10.0, "clock_share": 0.8})
     node.advance()
     assert node.locks == [at(0.8)] * 2
     node.now_s += 11
@@ -367,9 +367,9 @@ def test_mutual_tls_accepts_only_certificates_of_the_authority(tmp_path: Path) -
         )
 
     with serving(listener, token=None, tls=MutualTls(shown.cert_path, shown.key_path, authority.cert_path)):
-        assert len(access(authority).ask("GET", "/v1/gpus")["gpus"]) == 2
+        assert len(access(authority).request("GET", "/v1/gpus")["gpus"]) == 2
         with pytest.raises(AgentError):
-            access(other_authority).ask("GET", "/v1/gpus")
+            access(other_authority).request("GET", "/v1/gpus")
 
 
 def test_a_wrong_token_is_logged_and_sets_no_clock(

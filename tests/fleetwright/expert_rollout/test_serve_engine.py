@@ -18,7 +18,7 @@ pytest.importorskip("ray.serve", reason="the extra `ray`")
 from ray.serve.exceptions import RayServeException
 
 from fleetwright.expert_rollout import serve_engine
-from fleetwright.expert_rollout.serve_engine import OUT, MapReplica
+from fleetwright.expert_rollout.serve_engine import DRAINING_HEADER, MapReplica
 
 pytestmark = pytest.mark.anyio
 
@@ -135,7 +135,7 @@ def is_own(parts: list[Part]) -> bool:
 
 async def test_a_serving_replica_responds_itself(replica: MapReplica, siblings: Siblings) -> None:
     assert is_own(await answer(replica))
-    assert is_own(await answer(replica, [(OUT, b"another")])), "forwarded by a draining replica"
+    assert is_own(await answer(replica, [(DRAINING_HEADER, b"another")])), "forwarded by a draining replica"
     assert siblings.calls == []
 
 
@@ -143,7 +143,7 @@ async def test_a_draining_replica_forwards_requests(replica: MapReplica, sibling
     await start_draining(replica)
     siblings.answers = [FROM_SIBLING]
     assert await answer(replica, [(b"x", b"1")]) == FROM_SIBLING
-    assert siblings.calls == [("POST", "/v1/chat/completions", [(b"x", b"1"), (OUT, ME)], BODY)]
+    assert siblings.calls == [("POST", "/v1/chat/completions", [(b"x", b"1"), (DRAINING_HEADER, ME)], BODY)]
     assert (app.bodies, replica.forwarded) == ([], 1)
     assert not siblings.returned[0].cancelled
 
@@ -152,7 +152,7 @@ async def test_a_draining_replica_retries_when_the_handle_selects_itself(
     replica: MapReplica, siblings: Siblings
 ) -> None:
     await start_draining(replica)
-    assert await answer(replica, [(OUT, ME)]) == [(421, [(OUT, ME)])]
+    assert await answer(replica, [(DRAINING_HEADER, ME)]) == [(421, [(DRAINING_HEADER, ME)])]
     siblings.answers = ["itself", "itself", FROM_SIBLING]
     assert await answer(replica) == FROM_SIBLING
     assert len(siblings.calls) == 3

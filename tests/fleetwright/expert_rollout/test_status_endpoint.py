@@ -12,7 +12,7 @@ pytest.importorskip("ray.serve", reason="the extra `ray`")
 from ray.serve.exceptions import RayServeException
 
 from fleetwright.expert_rollout.serve_engine import PATH, StatusEndpoint
-from fleetwright.serve import asks_for
+from fleetwright.serve import is_request_for
 
 pytestmark = pytest.mark.anyio
 
@@ -80,4 +80,4 @@ async def test_errors_have_a_status_code_and_a_message(answers: Any, request_: d
     ],
 )
 def test_only_requests_to_its_own_path_are_handled(*, scope: dict[str, Any], handled: bool) -> None:
-    assert asks_for(PATH, scope) is handled
+    assert is_request_for(PATH, scope) is handled

@@ -164,7 +164,7 @@ def test_all_caps_are_written_again_after_a_driver_reload(driver: StubDriver, ca
     cap_harness.rounds(1)
     assert driver.limits_w == [450.0, 450.0]
     assert driver.locks_mhz == [1500, 1500]
-    assert cap_harness.cap_controller.counts[CapKind.CLOCK, Event.FORGOTTEN] == 2
+    assert cap_harness.cap_controller.counts[CapKind.CLOCK, Event.CLEARED] == 2
     assert cap_harness.gpus.epoch == 2
 
 

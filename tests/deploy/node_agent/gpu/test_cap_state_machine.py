@@ -55,7 +55,7 @@ def test_any_state_converges_to_the_wanted_cap_with_a_working_driver(
     simulation = CapSimulation()
     for requested, driver, event in before:
         if event == "reload":
-            simulation.cap_state, simulation.enforced = simulation.cap_state.forgotten(), FOUND_W
+            simulation.cap_state, simulation.enforced = simulation.cap_state.cleared(), FOUND_W
         elif event == "other writer":
             simulation.enforced = 650.0
         simulation.poll(requested, driver=driver)

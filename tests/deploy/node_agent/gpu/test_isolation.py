@@ -125,7 +125,7 @@ def test_a_gpu_that_is_lost_at_the_start_joins_once_it_responds(gpus: Faulty, tm
     late.order(power_limit_w=450.0, lease_s=1e6)
     late.rounds(3)
     assert gpus.held() == [FREE] + [(450.0, None)] * 7
-    with pytest.raises(GpuLostError, match=f"{BAD} did not answer yet: off the bus"):
+    with pytest.raises(GpuLostError, match=f"{BAD} did not respond yet: off the bus"):
         late.order(power_limit_w=450.0, uuids=(BAD,))
     gpus.broken.clear()
     late.rounds(1)

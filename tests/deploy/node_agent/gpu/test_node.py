@@ -126,7 +126,7 @@ def test_the_age_of_the_poll_is_reported_and_an_old_poll_fails() -> None:
     node.now_s += 1.0
     assert node.node.read().age_s == pytest.approx(1.25)
     node.now_s += 10.0
-    with pytest.raises(DriverGoneError, match="the driver does not answer"):
+    with pytest.raises(DriverGoneError, match="the driver does not respond"):
         node.node.read()
 
 
