@@ -130,7 +130,7 @@ def _ray_nodes(dashboard_url: str, http: httpx.Client) -> list[_RayNode]:
 
 
 def _require_whole(listing: _RayListing, url: str) -> None:
-    """Refuse a partial list, which looks like a smaller cluster."""
+    """Refuse a partial list, which resembles a smaller cluster."""
     if listing.partial_failure_warning:
         raise ActuationError(f"{url} could not list all nodes: {listing.partial_failure_warning}")
     if len(listing.result) < listing.num_filtered or listing.num_after_truncation < listing.total:

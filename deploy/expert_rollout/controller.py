@@ -50,12 +50,12 @@ class CountWrite(Protocol):
     def __call__(self, *, target: str, kind: str) -> None: ...
 
 
-class UnfitError(FleetwrightError):
+class IncompatiblePlacementError(FleetwrightError):
     """The placement cannot be ordered."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class EngineFile:
     file: MapFile
     shape: EngineShape
 
@@ -65,10 +65,13 @@ class PlacementFiles:
 
     def __init__(self, api: AsyncClient) -> None:
         self._api = api
-        self._kept: OrderedDict[tuple[str, Engine], Fitted] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, Engine], EngineFile] = OrderedDict()
 
-    async def get(self, placement_id: str, engine: Engine) -> Fitted:
-        """Return the engine file of a placement.  Raise UnfitError where it is missing or unfit for the engine."""
+    async def get(self, placement_id: str, engine: Engine) -> EngineFile:
+        """Return the engine file of a placement.
+
+        Raise IncompatiblePlacementError where it is missing or unfit for the engine.
+        """
         key = (placement_id, engine)
         if (known := self._kept.get(key)) is None:
             known = await self._read(placement_id, engine)
@@ -86,20 +89,22 @@ class PlacementFiles:
                 continue
             try:
                 file = (await self.get(entry.placement_id, engine)).file
-            except UnfitError:
+            except IncompatiblePlacementError:
                 continue
             found[file.digest] = file
         return found
 
-    async def _read(self, placement_id: str, engine: Engine) -> Fitted:
+    async def _read(self, placement_id: str, engine: Engine) -> EngineFile:
         try:
             placement = (await self._api.get_placement(placement_id)).placement
         except NotFoundError as error:
-            raise UnfitError(f"placement {placement_id!r} does not exist") from error
+            raise IncompatiblePlacementError(f"placement {placement_id!r} does not exist") from error
         try:
             file = MapFile.of(export_placement(placement, engine), placement_id=placement_id)
         except ValueError as error:
-            raise UnfitError(f"placement {placement_id} cannot be written for {engine}: {error}") from error
+            raise IncompatiblePlacementError(
+                f"placement {placement_id} cannot be written for {engine}: {error}"
+            ) from error
         shape = EngineShape(
             engine=engine.value,
             layers=len(placement.layers),
@@ -107,18 +112,18 @@ class PlacementFiles:
             slots=placement.layout.slots,
             gpus=placement.layout.gpus,
         )
-        return Fitted(file, shape)
+        return EngineFile(file, shape)
 
 
-def check_fits(fitted: Fitted, statuses: Iterable[ReplicaStatus]) -> None:
-    """Compare with each replica's engine.  Raise UnfitError, which names the first difference."""
+def check_fits(engine_file: EngineFile, statuses: Iterable[ReplicaStatus]) -> None:
+    """Compare with each replica's engine.  Raise IncompatiblePlacementError, which names the first difference."""
     for entry in statuses:
         for name in ("engine", "layers", "experts", "slots", "gpus"):
-            wanted, has = getattr(fitted.shape, name), getattr(entry.shape, name)
+            wanted, has = getattr(engine_file.shape, name), getattr(entry.shape, name)
             if has is not None and has != wanted:
                 version = f" {entry.shape.version}" if entry.shape.version else ""
-                raise UnfitError(
-                    f"placement {fitted.file.placement_id} is for {name} {wanted}, "
+                raise IncompatiblePlacementError(
+                    f"placement {engine_file.file.placement_id} is for {name} {wanted}, "
                     f"but {entry.replica_id} ({entry.shape.engine}{version}) has {has}"
                 )
 
@@ -229,13 +234,13 @@ class ExpertMaps:
     async def _decide(self, wanted: ExpertMapOrder, state: DeploymentState) -> tuple[str | None, Move]:
         digest = None
         try:
-            fitted = await self._files.get(wanted.placement_id, wanted.engine)
-            digest = fitted.file.digest
-            check_fits(fitted, state.statuses.values())
-        except UnfitError as error:
+            engine_file = await self._files.get(wanted.placement_id, wanted.engine)
+            digest = engine_file.file.digest
+            check_fits(engine_file, state.statuses.values())
+        except IncompatiblePlacementError as error:
             return digest, roll_back_move(reason=str(error), state=state)
         known = await self._files.known(state.statuses.values(), wanted.engine) if state.order is None else {}
-        return digest, next_move(wanted=fitted.file, attempt=wanted.attempt, state=state, known=known)
+        return digest, next_move(wanted=engine_file.file, attempt=wanted.attempt, state=state, known=known)
 
     async def _fetch_statuses(self, wanted: ExpertMapOrder, deployment: str) -> list[ReplicaStatus]:
         url = str(wanted.replicas_url)

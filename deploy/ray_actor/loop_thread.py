@@ -15,7 +15,7 @@ from deploy.ray_actor.messages import LoopState
 
 log = structlog.get_logger()
 
-AGAIN_S: Final = 5.0  # after a failure
+RETRY_S: Final = 5.0  # after a failure
 STOP_S: Final = 30.0  # for the work to end
 
 Work = Callable[[Callable[[], None]], Coroutine[Any, Any, None]]
@@ -29,9 +29,9 @@ class LoopThread:
     """
 
     def __init__(
-        self, work: Work, *, again_s: float = AGAIN_S, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+        self, work: Work, *, retry_s: float = RETRY_S, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     ) -> None:
-        self._work, self._again_s, self._sleep = work, again_s, sleep
+        self._work, self._retry_s, self._sleep = work, retry_s, sleep
         self._lock = threading.Lock()  # of these three
         self._wanted = False
         self._thread: threading.Thread | None = None  # until it finds that it is not wanted
@@ -63,21 +63,21 @@ class LoopThread:
 
     def _run(self) -> None:
         try:
-            while self._goes_on():
-                asyncio.run(self._life())
+            while self._should_run():
+                asyncio.run(self._run_until_stopped())
         except BaseException as error:
             with self._lock:
                 self._wanted, self._thread = False, None
             self._failed(reason_of(error))
             raise
 
-    def _goes_on(self) -> bool:
+    def _should_run(self) -> bool:
         with self._lock:
             if not self._wanted:
                 self._thread, self.state = None, LoopState.STOPPED
             return self._wanted
 
-    async def _life(self) -> None:
+    async def _run_until_stopped(self) -> None:
         loop, task = asyncio.get_running_loop(), cast("asyncio.Task[None]", asyncio.current_task())
         with self._lock:
             if not self._wanted:
@@ -89,7 +89,7 @@ class LoopThread:
                 if task.cancelling():
                     return  # stopped, however the work reacted
                 self._failed(reason)
-                await self._sleep(self._again_s)
+                await self._sleep(self._retry_s)
         except asyncio.CancelledError:
             return
         finally:
@@ -108,4 +108,4 @@ class LoopThread:
 
     def _failed(self, reason: str) -> None:
         self.error, self.state = reason, LoopState.FAILED
-        log.error("controller_failed", reason=reason, again_s=self._again_s)
+        log.error("controller_failed", reason=reason, retry_s=self._retry_s)

@@ -47,7 +47,7 @@ BUFFER_BYTES: Final = 1 << 18  # at first
 DATAGRAM_BYTES: Final = 1 << 15  # the kernel fills no more at a time
 REPLY_S: Final = 2.0  # the kernel replies at once; this bounds the wait
 _REFUSED: Final = frozenset({errno.EINVAL, errno.ENOENT, errno.EOPNOTSUPP, errno.EPERM, errno.EPROTONOSUPPORT})
-NAMED: Final = Path("/run/netns")
+NAMESPACE_FOLDER: Final = Path("/run/netns")
 
 
 class _Vector(ctypes.Structure):
@@ -238,7 +238,7 @@ def enter_namespace(namespace: Path) -> None:
 def namespace_path(*, name: str | None = None, pid: int | None = None) -> Path | None:
     """Return an `ip netns` namespace by name, a process's by id; None: the namespace of this process."""
     if name is not None:
-        return Path(name) if "/" in name else NAMED / name
+        return Path(name) if "/" in name else NAMESPACE_FOLDER / name
     return Path(f"/proc/{pid}/ns/net") if pid is not None else None
 
 

@@ -120,7 +120,7 @@ class ReplicaClock:
             self._release(agent)
         if wanted >= FULL or not self._uuids:
             report = agent.request("GET", _GPUS)
-            self._uuids = self._own(report)
+            self._uuids = self._find_own_gpus(report)
             if wanted >= FULL or not self._uuids:
                 return report
         self._held = True  # even if the reply is lost
@@ -135,7 +135,7 @@ class ReplicaClock:
                 raise
         self._held = False
 
-    def _own(self, report: Mapping[str, Any]) -> tuple[str, ...]:
+    def _find_own_gpus(self, report: Mapping[str, Any]) -> tuple[str, ...]:
         listed = [Gpu(str(gpu["uuid"]), str(gpu["name"])) for gpu in report.get("gpus", ())]
         return own_gpus(listed, environment=self._environment, local=self._local)
 
@@ -149,14 +149,14 @@ class ReplicaClock:
         self._enforced = (max(shares), self._steady_s()) if complete else None
         shown = not mine or (complete and max(shares) <= wanted + NEAR)
         self._unshown = 0 if shown else self._unshown + 1
-        return self._lease_s / 3 if shown else self._again_s(self._unshown)
+        return self._lease_s / 3 if shown else self._retry_delay_s(self._unshown)
 
     def _failed(self, reason: str) -> float:
         self._warn_once(f"the plan's clock does not reach the GPUs: {reason}")
         self._failures += 1
-        return self._again_s(self._failures)
+        return self._retry_delay_s(self._failures)
 
-    def _again_s(self, times: int) -> float:
+    def _retry_delay_s(self, times: int) -> float:
         """Return the wait before the next try: short at first, then longer, within the lease."""
         return min(self._lease_s / 3, SETTLE_S * 2.0 ** min(times - 1, 10))
 

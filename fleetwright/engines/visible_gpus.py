@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
-NAMED = "FLEETWRIGHT_AGENT_GPUS"  # UUIDs, for cases that nothing else resolves
+VARIABLE = "FLEETWRIGHT_AGENT_GPUS"  # UUIDs, for cases that nothing else resolves
 _ALL = {"", "all"}
 _HIDDEN = {"none", "void"}
 
@@ -31,12 +31,12 @@ def own_gpus(
 
     `listed` is in the driver's order, which is the order of PCI addresses and of indices.
     """
-    if named := environment.get(NAMED):
-        return _chosen(named, listed, variable=NAMED)
+    if named := environment.get(VARIABLE):
+        return _chosen(named, listed, variable=VARIABLE)
     variable = next((name for name in ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES") if name in environment), None)
     below = "ROCR_VISIBLE_DEVICES" if "ROCR_VISIBLE_DEVICES" in environment else None
     if variable is None and below is None:
-        raise UnknownGpusError(f"neither CUDA_VISIBLE_DEVICES nor {NAMED} names the GPUs of this worker")
+        raise UnknownGpusError(f"neither CUDA_VISIBLE_DEVICES nor {VARIABLE} names the GPUs of this worker")
     shown = _shown(listed, environment=environment, local=local)
     for each in (below, variable):
         if each is not None:
@@ -72,7 +72,7 @@ def _shown(
         return [by_uuid[uuid] for uuid in visible]
     given = environment.get("NVIDIA_VISIBLE_DEVICES", "all").strip()
     if given in _HIDDEN:
-        raise UnknownGpusError(f"NVIDIA_VISIBLE_DEVICES is {given!r} and NVML cannot be queried: set {NAMED}")
+        raise UnknownGpusError(f"NVIDIA_VISIBLE_DEVICES is {given!r} and NVML cannot be queried: set {VARIABLE}")
     if given in _ALL:
         return list(listed)
     chosen = set(_chosen(given, listed, variable="NVIDIA_VISIBLE_DEVICES"))
@@ -83,7 +83,7 @@ def _check_order(text: str, shown: Sequence[Gpu], *, environment: Mapping[str, s
     """CUDA numbers the fastest GPU first by default, which is the driver's order only if all GPUs are alike."""
     counted = any(entry.strip().isdigit() for entry in text.split(","))
     if counted and len({gpu.name for gpu in shown}) > 1 and environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
-        raise UnknownGpusError(f"GPUs of several kinds by number: set CUDA_DEVICE_ORDER=PCI_BUS_ID or {NAMED}")
+        raise UnknownGpusError(f"GPUs of several kinds by number: set CUDA_DEVICE_ORDER=PCI_BUS_ID or {VARIABLE}")
 
 
 def _chosen(text: str, shown: Sequence[Gpu], *, variable: str) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ def run() -> Iterator[Run]:
     loops: list[LoopThread] = []
 
     def started(work: Work) -> LoopThread:
-        loop = LoopThread(work, again_s=0.01)
+        loop = LoopThread(work, retry_s=0.01)
         loops.append(loop)
         loop.start()
         return loop
@@ -154,7 +154,7 @@ def test_failing_work_is_reported_and_restarted() -> None:
             raise ExceptionGroup("unhandled errors", [OSError(reason)])
         await endless(started)
 
-    loop = LoopThread(work, again_s=0.01)
+    loop = LoopThread(work, retry_s=0.01)
     loop.start()
     wait_for(lambda: loop.state, lambda state: state is LoopState.RUNNING, what="running work")
     assert states == [
