@@ -1,7 +1,7 @@
 """Cost of one reconcile of all targets: 200 targets on 1,000 simulated nodes, steady and with every target changing.
 
-The controller and its clients are real.  The API and the 200 Serve applications answer from memory in the same process,
-so their small share is included.  Replicas start and stop at once.
+The controller and its clients are real.  The API and the 200 Serve applications respond from memory in the same
+process, so their small share is included.  Replicas start and stop at once.
 """
 
 import asyncio
@@ -106,7 +106,7 @@ class Fleet:
     planned: int = 0  # index of the GPU type that all replicas are to be on
     version: int = 1
     writes: int = 0
-    asked: list[list[int]] = field(default_factory=lambda: [[NODES_EACH, 0] for _ in range(TARGETS)])
+    requested: list[list[int]] = field(default_factory=lambda: [[NODES_EACH, 0] for _ in range(TARGETS)])
     statuses: dict[str, bytes] = field(default_factory=dict)
     lease: dict[str, Any] | None = None
 
@@ -118,7 +118,7 @@ class Fleet:
         self.version += 1
 
     def is_as_planned(self) -> bool:
-        return all(counts[self.planned] == NODES_EACH and sum(counts) == NODES_EACH for counts in self.asked)
+        return all(counts[self.planned] == NODES_EACH and sum(counts) == NODES_EACH for counts in self.requested)
 
     def api(self, request: httpx.Request) -> httpx.Response:
         match request.method, request.url.path.split("/")[2:]:
@@ -134,15 +134,15 @@ class Fleet:
                 return self._lease(request)
             case _, ["targets", name, "status"]:
                 return self._status(request, name)
-        raise AssertionError(f"{request.method} {request.url} is not asked for by a controller")
+        raise AssertionError(f"{request.method} {request.url} is not called by a controller")
 
     def serve(self, request: httpx.Request) -> httpx.Response:
         number = int((request.url.host or "").removeprefix("t"))
         if request.method == "POST":
             deployment = request.url.path.split("/")[-2]
-            self.asked[number][GPUS.index(deployment)] = json.loads(request.content)["target_num_replicas"]
+            self.requested[number][GPUS.index(deployment)] = json.loads(request.content)["target_num_replicas"]
             self.writes += 1
-            return httpx.Response(200, json={"message": "asked for"})
+            return httpx.Response(200, json={"message": "requested"})
         deployments = {
             gpu: {
                 "name": gpu,
@@ -151,7 +151,7 @@ class Fleet:
                 "deployment_config": {"name": gpu, "num_replicas": count},
                 "replicas": [_replica(number, gpu, replica) for replica in range(count)],
             }
-            for gpu, count in zip(GPUS, self.asked[number], strict=True)
+            for gpu, count in zip(GPUS, self.requested[number], strict=True)
         }
         application = {
             "name": "chat",

@@ -66,15 +66,15 @@ def _measured(models: int) -> Row:
     problem = limited(models)
     started_s = time.perf_counter()
     solved = solve(problem, LIMITS)
-    answer, solve_s = solved.solution, time.perf_counter() - started_s
+    solution, solve_s = solved.solution, time.perf_counter() - started_s
     whole_gap, whole_s = _whole(problem)
-    cost = answer.cost_usd_per_h if answer.cost_usd_per_h is not None else inf
+    cost = solution.cost_usd_per_h if solution.cost_usd_per_h is not None else inf
     return {
         "models": models,
         "solve_s": solve_s,
-        "gap": (cost - answer.bound) / cost,
+        "gap": (cost - solution.bound) / cost,
         "cost_usd_per_h": cost,
-        "bound_usd_per_h": answer.bound,
+        "bound_usd_per_h": solution.bound,
         "stock_price_usd_per_h": solved.progress.stock_price_usd_per_h,
         "power_price_usd_per_kwh": 1000 * solved.progress.limit_prices[0],
         "nodes": solved.progress.nodes,

@@ -46,7 +46,7 @@ CONDITIONS: Final = tuple(product((1.5, 2.0, 3.3), (0.0005, 0.005)))  # slowdown
 
 
 def run() -> list[Row]:
-    """Share of right answers per fault and slowdown; a fault that was never named counts as wrong."""
+    """Share of right diagnoses per fault and slowdown; a fault that was never named counts as wrong."""
     rows = []
     for slowdown, skew_s in CONDITIONS:
         rng = np.random.default_rng(SEED)
@@ -78,7 +78,7 @@ class Directions(NamedTuple):
 
 def diagnosed(fault: str, slowdown: float, rng: np.random.Generator, *, skew_s: float) -> Directions:
     node = int(rng.integers(NODES))
-    diagnoses = _diagnoses(_told(fault, slowdown, node, rng, skew_s=skew_s))
+    diagnoses = _diagnoses(_observations(fault, slowdown, node, rng, skew_s=skew_s))
     return (
         Directions(_direction_of(diagnoses[0], node), _direction_of(diagnoses[-1], node))
         if diagnoses
@@ -96,15 +96,17 @@ def _direction_of(diagnosis: Diagnosis, node: int) -> str:
 
 def _diagnoses(observations: list[Observation]) -> list[Diagnosis]:
     detector, now_s, found = SlowDetector(Job(NODES, tuple(range(NODES)))), 0.5, list[Diagnosis]()
-    for seen in observations:
-        while seen.at_s > now_s:
+    for observation in observations:
+        while observation.at_s > now_s:
             found += [diagnosis for diagnosis in detector.evaluate(now_s) if diagnosis.scope is not Scope.WORKLOAD][:1]
             now_s += 0.5
-        detector.observe(seen)
+        detector.observe(observation)
     return found
 
 
-def _told(fault: str, slowdown: float, node: int, rng: np.random.Generator, *, skew_s: float) -> list[Observation]:
+def _observations(
+    fault: str, slowdown: float, node: int, rng: np.random.Generator, *, skew_s: float
+) -> list[Observation]:
     offset = rng.uniform(-skew_s / 2, skew_s / 2, NODES)
     drift = rng.uniform(-DRIFT, DRIFT, NODES)
     nominal = np.full((NODES, NODES), float(SHORT_BYTES))
@@ -122,13 +124,13 @@ def _told(fault: str, slowdown: float, node: int, rng: np.random.Generator, *, s
         clock = now_s + offset + drift * now_s
         acked += nominal
         busy += nominal / rate * np.exp(noise * rng.standard_normal((NODES, NODES))) * 1e6
-        found += _looked(fault, now, node, clock, acked, busy, rate, rng)
+        found += _counter_samples(fault, now, node, clock, acked, busy, rate, rng)
         for r in range(NODES):
             arrived_s = clock[r] + 0.03 + float(rng.normal(0, 0.002))
             found.append(Observation(clock[r] + 0.2, r, Collective(step, "x", 1, arrived_s, clock[r] + 0.2, step), r))
         found += _probed(fault, now, node, clock, step, rng)
         now_s, step = now_s + took_s, step + 1
-    return sorted(found, key=lambda seen: seen.at_s)
+    return sorted(found, key=lambda observation: observation.at_s)
 
 
 def _slow(fault: str, slowdown: float, node: int) -> Floats:
@@ -142,7 +144,7 @@ def _slow(fault: str, slowdown: float, node: int) -> Floats:
     return slow
 
 
-def _looked(  # noqa: PLR0917 - the state of the model
+def _counter_samples(  # noqa: PLR0917 - the state of the model
     fault: str,
     slowdown: float,
     node: int,
@@ -152,7 +154,7 @@ def _looked(  # noqa: PLR0917 - the state of the model
     rate: Floats,
     rng: np.random.Generator,
 ) -> list[Observation]:
-    """All nodes look at once, in the middle of a transfer: what is on its way is of this moment."""
+    """All nodes sample at once, in the middle of a transfer: the bytes in flight are of this moment."""
     found, received = [], np.zeros((NODES, NODES))
     unacked = np.zeros((NODES, NODES))
     moving = rng.random() < 0.6
@@ -184,7 +186,7 @@ def _on_way(slow: bool, slowdown: float, rng: np.random.Generator) -> float:  # 
 def _probed(  # noqa: PLR0917 - the state of the model
     fault: str, slowdown: float, node: int, clock: Floats, step: int, rng: np.random.Generator
 ) -> list[Observation]:
-    """A train of each node, all at the same distance; one turn of eight is idle.  Known at the next look."""
+    """A train of each node, all at the same distance; one turn of eight is idle.  Known at the next sample."""
     found = []
     distance = step % NODES + 1
     for source, target in ((r, (r + distance) % NODES) for r in range(NODES) if distance < NODES):

@@ -95,9 +95,9 @@ def _outside(
     rate_mbit: float | None = None,
     seconds: float | None = None,
 ) -> Experiment:
-    what = Injection(kind=kind, at_s=AT_S, node=node, peer=peer, rate_mbit=rate_mbit, seconds=seconds)
+    injection = Injection(kind=kind, at_s=AT_S, node=node, peer=peer, rate_mbit=rate_mbit, seconds=seconds)
     where = f"{node}" if peer is None else f"{node}-{peer}"
-    return Experiment(name=f"{name} {where}", workload=workload, injections=(what,))
+    return Experiment(name=f"{name} {where}", workload=workload, injections=(injection,))
 
 
 def _inside(name: str, workload: Workload, event: Inner) -> Experiment:
@@ -130,15 +130,17 @@ def row_of(experiment: Experiment, python: Path | None) -> Row:
 
 
 def _is_slow(ran: Run) -> bool:
-    return all(what.kind in {"tx", "rx", "link", "flood"} for what in ran.done_s)
+    return all(injection.kind in {"tx", "rx", "link", "flood"} for injection in ran.done_s)
 
 
 def _harm(folder: Path, at_s: float) -> float | None:
     """The median step after it over the one before it."""
     arrived_s = [
-        seen.values.arrived_s
-        for seen in open_recording(folder).observations
-        if isinstance(seen.values, Collective) and seen.values.op == "all_reduce" and seen.rank == 0
+        observation.values.arrived_s
+        for observation in open_recording(folder).observations
+        if isinstance(observation.values, Collective)
+        and observation.values.op == "all_reduce"
+        and observation.rank == 0
     ]
     steps = [(start_s, end_s - start_s) for start_s, end_s in pairwise(arrived_s)]
     before = [length_s for start_s, length_s in steps if 1.0 < start_s < at_s - 0.5]

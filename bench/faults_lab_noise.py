@@ -52,10 +52,10 @@ def _measured(busy: int) -> list[Row]:
 
 def figures(folder: Path) -> list[Row]:
     recording = open_recording(folder)
-    looks = _looks(recording.observations)
+    samples = _samples(recording.observations)
     rows = []
     for window_s in WINDOWS_S:
-        logs = {pair: _log_bandwidths(seen, window_s) for pair, seen in looks.items()}
+        logs = {pair: _log_bandwidths(of_pair, window_s) for pair, of_pair in samples.items()}
         nodes = recording.job.nodes
         kinds = {
             "ring": {pair: got for pair, got in logs.items() if (pair[0] - pair[1]) % nodes == 1},
@@ -66,7 +66,7 @@ def figures(folder: Path) -> list[Row]:
         rows += [
             _bandwidth_row(f"{kind}, {folder.name}", window_s, chosen)
             for kind, chosen in kinds.items()
-            if _can_tell(chosen)
+            if _is_long_enough(chosen)
         ]
     return [
         *rows,
@@ -75,18 +75,18 @@ def figures(folder: Path) -> list[Row]:
     ]
 
 
-def _looks(observations: Sequence[Observation]) -> Mapping[Pair, list[tuple[float, Socket]]]:
+def _samples(observations: Sequence[Observation]) -> Mapping[Pair, list[tuple[float, Socket]]]:
     found: defaultdict[Pair, list[tuple[float, Socket]]] = defaultdict(list)
-    for seen in observations:
-        if isinstance(seen.values, Socket) and seen.peer is not None and seen.at_s > SETTLED_S:
-            found[seen.node, seen.peer].append((seen.at_s, seen.values))
+    for observation in observations:
+        if isinstance(observation.values, Socket) and observation.peer is not None and observation.at_s > SETTLED_S:
+            found[observation.node, observation.peer].append((observation.at_s, observation.values))
     return found
 
 
-def _log_bandwidths(seen: Sequence[tuple[float, Socket]], window_s: float) -> list[float]:
+def _log_bandwidths(samples: Sequence[tuple[float, Socket]], window_s: float) -> list[float]:
     """Of windows that do not overlap."""
-    found, (start_s, start) = [], seen[0]
-    for at_s, now in seen[1:]:
+    found, (start_s, start) = [], samples[0]
+    for at_s, now in samples[1:]:
         if at_s - start_s < window_s - 0.1:
             continue
         busy_us, acked_bytes = now.busy_us - start.busy_us, now.acked_bytes - start.acked_bytes
@@ -96,19 +96,19 @@ def _log_bandwidths(seen: Sequence[tuple[float, Socket]], window_s: float) -> li
     return found
 
 
-def _can_tell(logs: Mapping[Pair, Sequence[float]]) -> bool:
+def _is_long_enough(logs: Mapping[Pair, Sequence[float]]) -> bool:
     """Whether the recording is long enough for windows of that length."""
     return sum(len(got) >= 2 for got in logs.values()) >= 2
 
 
-def _bandwidth_row(what: str, window_s: float, logs: Mapping[Pair, Sequence[float]]) -> Row:
+def _bandwidth_row(name: str, window_s: float, logs: Mapping[Pair, Sequence[float]]) -> Row:
     enough = [got for got in logs.values() if len(got) >= 2]
     means = [fmean(got) for got in enough]
     residuals = [value - mean for got, mean in zip(enough, means, strict=True) for value in got]
     freedom = len(residuals) - len(means)
     spread = math.sqrt(sum(value * value for value in residuals) / freedom)
     return {
-        "what": what,
+        "what": name,
         "window_s": window_s,
         "pairs": len(enough),
         "windows": len(residuals),
@@ -121,12 +121,14 @@ def _bandwidth_row(what: str, window_s: float, logs: Mapping[Pair, Sequence[floa
     }
 
 
-def _probe_rows(what: str, observations: Sequence[Observation]) -> Iterator[Row]:
+def _probe_rows(name: str, observations: Sequence[Observation]) -> Iterator[Row]:
     """The least of so many in a row, and of all for comparison."""
     delays_s: defaultdict[Pair, list[float]] = defaultdict(list)
-    for seen in observations:
-        if isinstance(seen.values, Probe) and seen.peer is not None and seen.at_s > SETTLED_S:
-            delays_s[seen.peer, seen.node].append(seen.values.received_s - seen.values.sent_s)
+    for observation in observations:
+        if isinstance(observation.values, Probe) and observation.peer is not None and observation.at_s > SETTLED_S:
+            delays_s[observation.peer, observation.node].append(
+                observation.values.received_s - observation.values.sent_s
+            )
     for together in MIN_OF if delays_s else ():
         least = [
             [min(got[at : at + together]) for at in range(0, len(got) - together + 1, together)]
@@ -135,7 +137,7 @@ def _probe_rows(what: str, observations: Sequence[Observation]) -> Iterator[Row]
         logs = [math.log(delay_s / median(got)) for got in least for delay_s in got]
         medians = [median(got) for got in least]
         yield {
-            "what": what,
+            "what": name,
             "least_of": together,
             "pairs": len(least),
             "windows": len(logs),
@@ -147,12 +149,12 @@ def _probe_rows(what: str, observations: Sequence[Observation]) -> Iterator[Row]
         }
 
 
-def _gap_row(what: str, observations: Sequence[Observation]) -> Row:
+def _gap_row(name: str, observations: Sequence[Observation]) -> Row:
     """From a rank's last operation in a step to its first in the next."""
     through: dict[int, float] = {}
     gaps: defaultdict[int, list[float]] = defaultdict(list)
-    for seen in observations:
-        rank, values = seen.rank or 0, seen.values
+    for observation in observations:
+        rank, values = observation.rank or 0, observation.values
         if isinstance(values, PointToPoint):
             through[rank] = max(values.received_s, values.sent_s)
         elif isinstance(values, Collective) and values.op == "all_reduce" and rank in through:
@@ -161,7 +163,7 @@ def _gap_row(what: str, observations: Sequence[Observation]) -> Row:
     logs = [math.log(gap / median(got)) for got in gaps.values() for gap in got if gap > 0.0]
     robust = 1.4826 * median(map(abs, logs))
     return {
-        "what": what,
+        "what": name,
         "windows": len(logs),
         "gap_median_ms": 1000.0 * median(medians),
         "sd_of_a_step": robust,

@@ -36,10 +36,8 @@ CLASS: Final = {
 WAY: Final = {"tx": Direction.TX, "rx": Direction.RX, "link": Direction.FORWARD}
 APART_S, DRAWS = 0.005, 6
 HARMLESS: Final = ("slow_link_offring",)  # its bursts fit in the shaper's buffer: no step takes longer
-MULTIGROUP: Final = (
-    "hang_fr_multigroup"  # dumps only; its README gives the answer, and there is no moment to count from
-)
-MULTIGROUP_ANSWER: Final = ("noncomm-hang", 2, None)
+MULTIGROUP: Final = "hang_fr_multigroup"  # dumps only; its README names the fault, and there is no moment to count from
+MULTIGROUP_FAULT: Final = ("noncomm-hang", 2, None)
 
 
 def run() -> list[Row]:
@@ -72,8 +70,8 @@ def _row(name: str, truth: Mapping[str, Any], *, clocks: random.Random | None = 
     observations = list(recording.observations)
     if clocks is not None:
         off_s = [clocks.uniform(-APART_S, APART_S) for _ in range(recording.job.nodes)]
-        moved = (on_clock_of(seen, -off_s[seen.node]) for seen in observations)
-        observations = sorted(moved, key=lambda seen: seen.at_s)
+        moved = (on_clock_of(observation, -off_s[observation.node]) for observation in observations)
+        observations = sorted(moved, key=lambda observation: observation.at_s)
     began = time.process_time()
     diagnoses = replay(recording.job, observations)
     spent_s = time.process_time() - began
@@ -111,7 +109,7 @@ class _Fault:
 
 def _expected(name: str, truth: Mapping[str, Any]) -> list[_Fault]:
     if name == MULTIGROUP:
-        return [_Fault(MULTIGROUP_ANSWER, None)]
+        return [_Fault(MULTIGROUP_FAULT, None)]
     events = [] if name in HARMLESS else [event for event in truth["events"] if event["kind"] in CLASS]
     return [
         _Fault(
@@ -127,12 +125,12 @@ def _place(diagnosis: Diagnosis) -> Place:
     return (diagnosis.fault.value, diagnosis.node, diagnosis.peer)
 
 
-def _hit(reported: Sequence[Diagnosis], what: Place) -> Diagnosis | None:
-    return next((diagnosis for diagnosis in reported if _place(diagnosis) == what), None)
+def _hit(reported: Sequence[Diagnosis], place: Place) -> Diagnosis | None:
+    return next((diagnosis for diagnosis in reported if _place(diagnosis) == place), None)
 
 
-def _text_of(what: Place) -> str:
-    fault, node, peer = what
+def _text_of(place: Place) -> str:
+    fault, node, peer = place
     return f"{fault} {node}" if peer is None else f"{fault} {node}->{peer}"
 
 

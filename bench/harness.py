@@ -19,32 +19,32 @@ SHARED_DATA = ROOT.parent / "shared" / "data"  # public data, not part of this p
 FULL = os.environ.get("FLEETWRIGHT_BENCH_FULL") == "1"
 LIMIT_S = float("inf") if FULL else 120.0  # of a benchmark that continues
 
-AnswerT = TypeVar("AnswerT")
+ResultT = TypeVar("ResultT")
 Row = dict[str, Any]
 
 
-def found(room: str, name: str) -> Path | None:
+def found(domain: str, name: str) -> Path | None:
     """A file of public data in FLEETWRIGHT_PLANNER_DATA, FLEETWRIGHT_POWER_DATA, ... or beside the checkout."""
-    path = Path(os.environ.get(f"FLEETWRIGHT_{room.upper()}_DATA", SHARED_DATA / room)) / name
+    path = Path(os.environ.get(f"FLEETWRIGHT_{domain.upper()}_DATA", SHARED_DATA / domain)) / name
     return path if path.is_file() else None
 
 
-def text(room: str, name: str) -> str | None:
-    path = found(room, name)
+def text(domain: str, name: str) -> str | None:
+    path = found(domain, name)
     if path is None:
         return None
     data = path.read_bytes()
     return (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
 
 
-def processor_ms(work: Callable[[], AnswerT], *, repeats: int) -> tuple[AnswerT, float]:
-    """The answer, and the median processor time in milliseconds after one run to warm up."""
-    answer, times_s = work(), []
+def processor_ms(work: Callable[[], ResultT], *, repeats: int) -> tuple[ResultT, float]:
+    """The result, and the median processor time in milliseconds after one run to warm up."""
+    result, times_s = work(), []
     for _ in range(repeats):
         started_s = time.process_time()
         work()
         times_s.append(time.process_time() - started_s)
-    return answer, 1e3 * statistics.median(times_s)
+    return result, 1e3 * statistics.median(times_s)
 
 
 @contextmanager

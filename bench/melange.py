@@ -20,15 +20,15 @@ from planner.solve.single_workload import Table
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a yardstick found.  Without a cost it found no mix in time."""
+class Result:
+    """The result of a yardstick.  Without a cost it found no mix in time."""
 
     cost_usd_per_h: float | None
     seconds: float
     timed_out: bool
 
 
-def per_slice(table: Table, *, slices: int, time_limit_s: float) -> Answer:
+def per_slice(table: Table, *, slices: int, time_limit_s: float) -> Result:
     started_s = time.perf_counter()
     program = pulp.LpProblem("melange", pulp.LpMinimize)
     counts = [
@@ -49,12 +49,12 @@ def per_slice(table: Table, *, slices: int, time_limit_s: float) -> Answer:
     program.solve(pulp.COIN_CMD(path=pulp.PULP_CBC_CMD.pulp_cbc_path, msg=False, timeLimit=time_limit_s))
     seconds = time.perf_counter() - started_s
     if program.sol_status not in {pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible}:
-        return Answer(None, seconds, timed_out=program.status != pulp.LpStatusInfeasible)
+        return Result(None, seconds, timed_out=program.status != pulp.LpStatusInfeasible)
     units = np.array([round(n.varValue or 0.0) for n in counts])
-    return Answer(table.cost_usd_per_h(units), seconds, timed_out=program.sol_status != pulp.LpSolutionOptimal)
+    return Result(table.cost_usd_per_h(units), seconds, timed_out=program.sol_status != pulp.LpSolutionOptimal)
 
 
-def plain_milp(table: Table, *, time_limit_s: float) -> Answer:
+def plain_milp(table: Table, *, time_limit_s: float) -> Result:
     started_s = time.perf_counter()
     highs = highspy.Highs()
     options = {"output_flag": False, "threads": 1, "time_limit": time_limit_s, "mip_rel_gap": 0.0}
@@ -66,9 +66,9 @@ def plain_milp(table: Table, *, time_limit_s: float) -> Answer:
     found = highs.getInfo().primal_solution_status == int(highspy.SolutionStatus.kSolutionStatusFeasible)
     timed_out = highs.getModelStatus() == highspy.HighsModelStatus.kTimeLimit
     if not found:
-        return Answer(None, seconds, timed_out=timed_out)
+        return Result(None, seconds, timed_out=timed_out)
     units = np.rint(np.array(highs.getSolution().col_value)[-len(table.stock) :])
-    return Answer(table.cost_usd_per_h(units.astype(np.int64)), seconds, timed_out=timed_out)
+    return Result(table.cost_usd_per_h(units.astype(np.int64)), seconds, timed_out=timed_out)
 
 
 def _arrays(table: Table) -> highspy.HighsLp:

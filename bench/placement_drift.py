@@ -5,7 +5,7 @@ GPUs of 4 nodes) and four decode workloads one after another (288 slots on 72 GP
 
 - `frozen`: the first plan stays.  `EPLB`: its global policy again in each window; `relabelled`: the same after our
   assignment, which changes no load.  `new plan`: this planner again, relabelled.
-- `fewest`: `placement.migration` on the window it is judged on, to a mean imbalance of 1.05 and of 1.02.
+- `fewest`: `placement.migration` on the window it is evaluated on, to a mean imbalance of 1.05 and of 1.02.
 - `fewest, nearest`: the same under the rule nearest, from a plan made for it; prefill only.
 
 `minimise_moves` has settings (targets, widths); they were chosen on these recordings.

@@ -29,7 +29,7 @@ from placement.layout import Layout
 from placement.validation import check_slots
 
 REPEATS = 3
-HALVINGS = 8  # of the first look, from half of the GPUs giving a slot down
+HALVINGS = 8  # of the first search, from half of the GPUs giving a slot down
 EXPERT_GB = 3 * 7168 * 2048 / 1e9  # of DeepSeek-V3, one byte per weight
 TOY = np.array([[600.0, 560, 120, 120, 20, 10, 10, 10]])  # the example that FlashLB is explained with
 

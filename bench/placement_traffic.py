@@ -25,7 +25,7 @@ from placement.traffic import Routing, generate_trace, minimise_traffic, remote_
 
 DEEPSEEK_V3 = Routing(active=8, groups=8, active_groups=4)
 TOPICS = 0.4  # strength
-PLANNED_ON, JUDGED_ON = 8192, 8192  # tokens; different ones
+PLANNED_ON, EVALUATED_ON = 8192, 8192  # tokens; different ones
 CEILING, SEED = 1.02, 0
 DECODE, PREFILL = "decode_in2000out100", "prefill_in2048"
 
@@ -55,24 +55,24 @@ def run() -> list[Row]:
 
 @cache
 def _trace(case: str) -> TokenTrace:
-    count, rng = PLANNED_ON + JUDGED_ON, np.random.default_rng(SEED)
+    count, rng = PLANNED_ON + EVALUATED_ON, np.random.default_rng(SEED)
     return generate_trace(named(case).tokens, routing=DEEPSEEK_V3, count=count, rng=rng, strength=TOPICS)
 
 
 def _row(setting: Setting, tokens: Floats, trace: TokenTrace) -> Row:
     layout = Layout.even(slots=setting.slots, gpus=setting.gpus, nodes=setting.nodes)
-    planned_on, judged_on = trace.part(0, PLANNED_ON), trace.part(PLANNED_ON, trace.tokens)
+    planned_on, evaluated_on = trace.part(0, PLANNED_ON), trace.part(PLANNED_ON, trace.tokens)
     first = TokenTrace(planned_on.experts[:, :1].copy(), planned_on.experts_per_layer)
-    asked: dict[str, Any] = {"layout": layout, "rule": setting.rule, "ceiling": CEILING, "seed": SEED}
-    minimise_traffic(tokens[:1], first, **asked)
+    options: dict[str, Any] = {"layout": layout, "rule": setting.rule, "ceiling": CEILING, "seed": SEED}
+    minimise_traffic(tokens[:1], first, **options)
     begun = time.process_time()
-    ours = minimise_traffic(tokens, planned_on, **asked)
+    ours = minimise_traffic(tokens, planned_on, **options)
     cpu_s = time.process_time() - begun
     by_node = eplb(tokens, slots=setting.slots, groups=GROUPS, nodes=setting.nodes, gpus=setting.gpus)
     anywhere = eplb_global(tokens, slots=setting.slots, gpus=setting.gpus)
 
     def sent(placement: Ints) -> float:
-        return float(remote_nodes(placement, judged_on, layout=layout, rule=setting.rule).mean())
+        return float(remote_nodes(placement, evaluated_on, layout=layout, rule=setting.rule).mean())
 
     def uneven(placement: Ints) -> float:
         return imbalance(placement, tokens, layout=layout, rule=setting.rule).mean

@@ -51,7 +51,7 @@ TELEMETRY_DELAY_S = 2.0
 BRAKE_S = 5.0
 BLIND_AT_AGE_S = 8.0  # of the last reading, at the first step that finds it older than its delay and two periods
 OUT_OF_BAND_S = 40.0
-MAX_JUDGED = 200  # brakes of one run whose delays are measured
+MAX_MEASURED = 200  # brakes of one run whose delays are measured
 # The most under the brake; 1 %: two and a half deviations of the mean of so many servers' bias.
 BRAKED_W = (
     1.01
@@ -109,14 +109,14 @@ def _of_seed(seed: int) -> list[Run]:
 
 def _faults(at_s: float) -> Iterator[tuple[str, Faults]]:
     ends_s = max(0.0, at_s - VALID_S)
-    asked: dict[str, Faults] = {
+    single_faults: dict[str, Faults] = {
         "planner killed at the worst minute": (PlannerKilled(from_s=at_s),),
         "telemetry 10 s stale": (_stale(at_s, 10.0),),
         "5 % of orders ignored": (IgnoredActuation(share=0.05),),
     }
     yield "none", ()
-    yield from asked.items()
-    yield "these three at once", tuple(fault for faults in asked.values() for fault in faults)
+    yield from single_faults.items()
+    yield "these three at once", tuple(fault for faults in single_faults.values() for fault in faults)
     yield "planner killed so that its budget ends there", (PlannerKilled(from_s=ends_s),)
     yield "every driver reloaded", (DriverReloaded(at_s=at_s),)
     yield "10 % of readings missing", (MissingTelemetry(share=0.10),)
@@ -144,7 +144,7 @@ def _run(name: str, case: Case) -> Run:
         peak=outcome.peak_utilization,
         over_s=outcome.seconds_over_budget,
         hottest=_hottest(outcome.readings_w / limit_w),
-        braked=tuple(_brake_of(outcome, event) for event in braked[:MAX_JUDGED]),
+        braked=tuple(_brake_of(outcome, event) for event in braked[:MAX_MEASURED]),
         slo=all(limit.holds(found[priority]) for priority, limit in POLCA_SLO.items()),
         unfinished=sum(impact.unfinished for impact in found.values()),
     )

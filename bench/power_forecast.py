@@ -50,7 +50,7 @@ AZURE = "AzureLLMInferenceTrace_code_2023.csv.gz"
 
 
 @dataclass(frozen=True, slots=True)
-class CommandState:
+class UncappedRow:
     watts: Floats
     drivers: dict[str, list[list[float]] | None]
 
@@ -67,19 +67,19 @@ def _workloads() -> Iterator[tuple[str, tuple[Sources, float]]]:
 
 
 def _short(name: str, sources: Sources, training_share: float) -> Iterator[Row]:
-    rows = [_told(sources, training_share, seed) for seed in range(SEEDS)]
+    rows = [_uncapped_row(sources, training_share, seed) for seed in range(SEEDS)]
     for known in rows[0].drivers:
         scored = [_scored(row, known) for row in rows]
         for i, lag in enumerate(LAGS):
             yield {"what": name, "known": known, "horizon_s": lag * STEP_S, **_mean([each[i] for each in scored])}
 
 
-def _told(sources: Sources, training_share: float, seed: int) -> CommandState:
+def _uncapped_row(sources: Sources, training_share: float, seed: int) -> UncappedRow:
     model = sources.model()
     work = sources.work(servers=SERVERS, days=DAYS, seed=seed, training_share=training_share)
     spec = RowSpec(budget_w=UNLIMITED_W, model=model, together=None if sources.traces else 1)
     outcome = simulate(spec, work, policy=policy_named("none"), seed=seed)
-    return CommandState(outcome.readings_w, _drivers(outcome, model))
+    return UncappedRow(outcome.readings_w, _drivers(outcome, model))
 
 
 def _drivers(outcome: Outcome, model: ServerModel) -> dict[str, list[list[float]] | None]:
@@ -123,7 +123,7 @@ def _left_s(start: Floats, first: Floats, readings: int) -> Floats:
     return left
 
 
-def _scored(row: CommandState, known: str) -> list[dict[str, float]]:
+def _scored(row: UncappedRow, known: str) -> list[dict[str, float]]:
     at_s = STEP_S * np.arange(len(row.watts), dtype=np.float64)
     forecast = replayed(at_s, row.watts, drivers_w=row.drivers[known])
     return [_of_lag(row.watts, forecast[:, i], lag) for i, lag in enumerate(LAGS)]

@@ -47,7 +47,7 @@ class _Steady(NamedTuple):
     def start(self) -> int:
         return 0
 
-    def decide(self, state: int, seen: Observation) -> tuple[int, Setting]:  # noqa: ARG002 - the port's
+    def decide(self, state: int, observed: Observation) -> tuple[int, Setting]:  # noqa: ARG002 - the port's
         return state, UNTOUCHED
 
     def calm_below_w(self, state: int, budget_w: float) -> float:  # noqa: ARG002 - the port's
@@ -55,7 +55,7 @@ class _Steady(NamedTuple):
 
 
 def run() -> list[Row]:
-    steps = [_step(servers, what, make) for servers in (64, 1000) for what, make in SITUATIONS.items()]
+    steps = [_step(servers, situation, make) for servers in (64, 1000) for situation, make in SITUATIONS.items()]
     return [*steps, asyncio.run(_rounds())]
 
 
@@ -116,11 +116,11 @@ SITUATIONS: dict[str, Make] = {
 }
 
 
-def _step(servers: int, what: str, make: Make) -> Row:
+def _step(servers: int, situation: str, make: Make) -> Row:
     bed = _Bed(servers)
     spent_s = [bed.step(make(2.0 * at, at, bed)) for at in range(WARM_UP + STEPS)][WARM_UP:]
     return {
-        "what": f"one step, {servers} servers, {what}",
+        "what": f"one step, {servers} servers, {situation}",
         "n": STEPS,
         "median_ms": 1000 * float(np.median(spent_s)),
         "p99_ms": 1000 * float(np.quantile(spent_s, 0.99)),

@@ -93,21 +93,22 @@ def prefill() -> list[Row]:
         for servers, policy, together in PREFILL_CASES
     ]
     return [
-        {"together": together, "does_not_fit_pct": 100 * does_not_fit(together), **_row(runs)}
+        {"together": together, "does_not_fit_pct": 100 * overflow_share(together), **_row(runs)}
         for runs in _by_case(cases)
         if (together := runs[0].case.truth.most_together)
     ]
 
 
-def does_not_fit(together: int) -> float:
+def overflow_share(together: int) -> float:
     """Share of draws whose contexts, all at full length, exceed what is free; of the trace where more do."""
     found = sources(traced=True)
     assert found is not None
     random = np.random.default_rng(0)
     shares = []
     for one in found.traces:
-        tokens, answers = one.trace.input_tokens + one.trace.output_tokens, one.trace.output_tokens
-        drawn = random.choice(tokens, (DRAWS, together), p=answers / answers.sum())  # longer answers stay longer
+        tokens, output_tokens = one.trace.input_tokens + one.trace.output_tokens, one.trace.output_tokens
+        weights = output_tokens / output_tokens.sum()  # requests with longer outputs stay longer
+        drawn = random.choice(tokens, (DRAWS, together), p=weights)
         shares.append(float(np.mean(drawn.sum(axis=1) > FREE_TOKENS)))
     return max(shares)
 

@@ -1,6 +1,6 @@
 """Latency that the router adds to a request, and accuracy of the weights.
 
-Three processes on loopback: an engine that answers at once (uvicorn), the router as `fleetwright router` runs it, and
+Three processes on loopback: an engine that responds at once (uvicorn), the router as `fleetwright router` runs it, and
 the caller.  200 requests a second go through the router and as many direct to the engine, in turns, open loop; "added"
 is the difference of the quantiles.  CPU time is that of the router's process, per request.  In `swap` the table file is
 replaced every two seconds under the same load: requests lost, and error of the split of each table.
@@ -33,12 +33,12 @@ LOOPBACK = "127.0.0.1"
 RATE_RPS = 200
 SECONDS, WARM_UP_S = 20, 3
 SWAP_S = 2.0
-TOKENS = 16  # of a streamed answer
+TOKENS = 16  # of a streamed response
 BODY = json.dumps(
     {"model": "m", "messages": [{"role": "user", "content": "word " * 400}], "max_tokens": TOKENS}
 ).encode()
 STREAM = BODY[:-1] + b', "stream": true}'
-ANSWER = json.dumps(
+RESPONSE = json.dumps(
     {"choices": [{"message": {"content": "x" * 64}}], "usage": {"prompt_tokens": 401, "completion_tokens": TOKENS}}
 ).encode()
 EVENT = b'data: {"choices": [{"delta": {"content": "word "}}]}\n\n'
@@ -50,7 +50,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 def run() -> list[Row]:
-    paired = (_served(what, body) for what, body in (("document", BODY), ("stream", STREAM)))
+    paired = (_served(kind, body) for kind, body in (("document", BODY), ("stream", STREAM)))
     return [*paired, _swapped()]
 
 
@@ -90,7 +90,7 @@ async def engine(scope: MutableMapping[str, Any], receive: Receive, send: Send) 
     for _ in range(TOKENS if streamed else 0):
         await send({"type": "http.response.body", "body": EVENT, "more_body": True})
         await asyncio.sleep(0)
-    await send({"type": "http.response.body", "body": b"data: [DONE]\n\n" if streamed else ANSWER})
+    await send({"type": "http.response.body", "body": b"data: [DONE]\n\n" if streamed else RESPONSE})
 
 
 class Bed(NamedTuple):
@@ -109,12 +109,12 @@ def _bed() -> Iterator[Bed]:
             yield Bed(direct, routed, pid, file)
 
 
-def _served(what: str, body: bytes) -> Row:
+def _served(kind: str, body: bytes) -> Row:
     with _bed() as bed:
-        return asyncio.run(_paired(what, body, bed))
+        return asyncio.run(_paired(kind, body, bed))
 
 
-async def _paired(what: str, body: bytes, bed: Bed) -> Row:
+async def _paired(kind: str, body: bytes, bed: Bed) -> Row:
     urls = (bed.direct, bed.routed)
     await load((body,), urls, seconds=WARM_UP_S)
     before_s = cpu_s(bed.pid)
@@ -126,7 +126,7 @@ async def _paired(what: str, body: bytes, bed: Bed) -> Row:
     }
     routed = served[bed.routed]
     return {
-        "what": what,
+        "what": kind,
         "requests": len(routed),
         "rate_rps": RATE_RPS,
         "lost": RATE_RPS * SECONDS - len(routed),
@@ -188,7 +188,7 @@ def _quantiles_ms(found: Mapping[str, npt.NDArray[np.float64]]) -> dict[str, flo
 async def load(
     bodies: Sequence[bytes], urls: Sequence[str], *, seconds: float, rate_rps: int = RATE_RPS
 ) -> dict[str, list[Served]]:
-    """`rate_rps` each way, in turns, whatever the answers do; those that came whole, and how long each took."""
+    """`rate_rps` each way, in turns, whatever the responses; the complete ones, and how long each took."""
     import aiohttp  # noqa: PLC0415 - an extra
 
     served: dict[str, list[Served]] = {url: [] for url in urls}
@@ -196,12 +196,12 @@ async def load(
     async def one(url: str, body: bytes) -> None:
         started_s = time.perf_counter()
         try:
-            async with http.post(f"{url}/v1/chat/completions", data=body) as answer:
-                text = await answer.read()
+            async with http.post(f"{url}/v1/chat/completions", data=body) as response:
+                text = await response.read()
         except aiohttp.ClientError:
             return
-        if answer.status == 200 and (text == ANSWER or text.endswith(b"data: [DONE]\n\n")):
-            route_and_plan = (answer.headers.get(f"x-fleetwright-{name}") for name in ("route", "plan"))
+        if response.status == 200 and (text == RESPONSE or text.endswith(b"data: [DONE]\n\n")):
+            route_and_plan = (response.headers.get(f"x-fleetwright-{name}") for name in ("route", "plan"))
             served[url].append(Served(time.perf_counter() - started_s, *route_and_plan))
 
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http, asyncio.TaskGroup() as tasks:

@@ -26,7 +26,7 @@ from tests.testbed.ray_serve import declared_applications
 from tests.testbed.waiting import wait_for
 
 TURN_S, TURNS = 3, 4
-RATES_RPS: Final = (25, 50, 100, 200)  # what Serve itself keeps up with is part of the answer
+RATES_RPS: Final = (25, 50, 100, 200)  # the rate that Serve itself sustains is part of the result
 INGRESSES: Final = {"direct": "Direct", "passed": "Passing", "routed": SERVE_NAME}
 
 
@@ -39,7 +39,7 @@ def run() -> list[Row]:
     ):
         urls = {name: f"http://{LOOPBACK}:{cluster.serve_port}/{name}" for name in INGRESSES}
         for url in urls.values():
-            wait_for(lambda url=url: _answers(url), what=f"answer of {url}")  # type: ignore[misc] # of a loop's variable
+            wait_for(lambda url=url: _responds(url), what=f"response of {url}")  # type: ignore[misc] # of a loop's variable
         rows = [asyncio.run(_in_turns("document", BODY, urls, rate_rps=rate_rps)) for rate_rps in RATES_RPS]
         return [*rows, asyncio.run(_in_turns("stream", STREAM, urls, rate_rps=RATES_RPS[0]))]
 
@@ -79,7 +79,7 @@ def _application(name: str) -> dict[str, Any]:
     return described | {"deployments": [{"name": SERVE_NAME, "user_config": config}]}
 
 
-def _answers(url: str) -> bool:
+def _responds(url: str) -> bool:
     """The router counts who runs once a second."""
     return httpx.post(f"{url}/v1/chat/completions", content=BODY, timeout=10.0, trust_env=False).is_success
 

@@ -15,7 +15,7 @@ from math import exp, fsum, log
 import numpy as np
 
 from bench.harness import FULL, Row
-from bench.melange import Answer, per_slice, plain_milp
+from bench.melange import Result, per_slice, plain_milp
 from bench.mix_tables import instances
 from fleet.solvers import Limits, Solver, SolveStatus
 from planner.problem import MixProblem
@@ -36,8 +36,8 @@ SAME_USD_PER_H = 1e-6
 class Timed:
     solution: MixSolution
     seconds: float
-    slices: Answer | None
-    plain: Answer | None
+    slices: Result | None
+    plain: Result | None
 
 
 def run() -> list[Row]:
@@ -60,11 +60,11 @@ def _row(expansion: str) -> Row:
         "worst_ms": float(milliseconds.max()),
         "time_outs": sum(one.solution.status is not SolveStatus.OPTIMAL for one in timed),
         "compared": len(slices),
-        "per_slice_time_outs": sum(answer.timed_out for _, answer in slices),
-        "speed_up_over_per_slice": _geometric_mean([answer.seconds / one.seconds for one, answer in slices]),
-        "speed_up_over_plain_milp": _geometric_mean([answer.seconds / one.seconds for one, answer in plain]),
-        "cheaper_than_per_slice": sum(_difference(one, answer) < -SAME_USD_PER_H for one, answer in slices),
-        "dearer_than_either": sum(_difference(one, answer) > SAME_USD_PER_H for one, answer in [*slices, *plain]),
+        "per_slice_time_outs": sum(result.timed_out for _, result in slices),
+        "speed_up_over_per_slice": _geometric_mean([result.seconds / one.seconds for one, result in slices]),
+        "speed_up_over_plain_milp": _geometric_mean([result.seconds / one.seconds for one, result in plain]),
+        "cheaper_than_per_slice": sum(_difference(one, result) < -SAME_USD_PER_H for one, result in slices),
+        "dearer_than_either": sum(_difference(one, result) > SAME_USD_PER_H for one, result in [*slices, *plain]),
     }
 
 
@@ -86,11 +86,11 @@ def _timed(problem: MixProblem, *, yardsticks: bool) -> Timed:
     return Timed(solution, statistics.median(seconds), slices, plain_milp(table, time_limit_s=YARDSTICK_LIMIT_S))
 
 
-def _difference(one: Timed, answer: Answer) -> float:
+def _difference(one: Timed, result: Result) -> float:
     """What our mix costs more; nothing where the yardstick found none."""
-    if answer.cost_usd_per_h is None or one.solution.cost_usd_per_h is None:
+    if result.cost_usd_per_h is None or one.solution.cost_usd_per_h is None:
         return -float("inf")
-    return one.solution.cost_usd_per_h - answer.cost_usd_per_h
+    return one.solution.cost_usd_per_h - result.cost_usd_per_h
 
 
 def _geometric_mean(ratios: list[float]) -> float:

@@ -1,9 +1,10 @@
 """100 windows of a steady load with 5 % of noise: how often the allocation changes, what it costs, what it misses.
 
-Rows compare re-solving every window for the rate just seen, as AIBrix's optimizer does, with `planner.stability`.  Both
-plan at 85 % utilisation.  `windows_over_plan` counts windows whose load exceeded that utilisation on the replicas that
-ran, `windows_under_served` those whose load exceeded the replicas' highest rate.  Decisions take effect in the next
-window.  The cost is over that of the optimum for each window's rate, known beforehand.
+Rows compare re-solving every window for the last observed rate, as AIBrix's optimizer does, with
+`planner.stability`.  Both plan at 85 % utilisation.  `windows_over_plan` counts windows whose load exceeded that
+utilisation on the replicas that ran, `windows_under_served` those whose load exceeded the replicas' highest rate.
+Decisions take effect in the next window.  The cost is over that of the optimum for each window's rate, known
+beforehand.
 """
 
 from collections.abc import Callable
@@ -46,7 +47,7 @@ def _rows(base_rps: float) -> list[Row]:
         runs = {RESOLVED: best}
         runs |= {f"stability, margin {margin:.0%}": _steady(problem, windows, margin=margin) for margin in MARGINS}
         for policy, counts in runs.items():
-            results.setdefault(policy, []).append(_judged(problem, windows, counts, clairvoyant_usd))
+            results.setdefault(policy, []).append(_evaluated(problem, windows, counts, clairvoyant_usd))
     return [_summary(base_rps, policy, runs) for policy, runs in results.items()]
 
 
@@ -80,7 +81,7 @@ def _steady(problem: MixProblem, windows: list[Rates], *, margin: float) -> list
     return counts
 
 
-def _judged(
+def _evaluated(
     problem: MixProblem, windows: list[Rates], counts: list[Counts], clairvoyant_usd: float
 ) -> tuple[int, int, int, float]:
     planned = Serving(problem)

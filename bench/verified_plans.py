@@ -39,26 +39,26 @@ def run() -> list[Row]:
 
 def _row(trace: str, model: str, speed: int) -> Row:
     started_s = time.perf_counter()
-    answer = _answer(trace, model, speed)
-    (proof,) = answer.proofs
+    result = _planned(trace, model, speed)
+    (proof,) = result.proofs
     tight = proof.tightness is not None and proof.tightness.tight
     return {
         "trace": trace,
         "model": model,
         "rate_rps": TRACES[trace][1] * speed,
-        "mix": " + ".join(f"{entry.count} x {entry.option}" for entry in answer.allocation),
-        "cost_usd_per_h": answer.cost_usd_per_h or 0.0,
-        "gap": answer.gap or 0.0,
+        "mix": " + ".join(f"{entry.count} x {entry.option}" for entry in result.allocation),
+        "cost_usd_per_h": result.cost_usd_per_h or 0.0,
+        "gap": result.gap or 0.0,
         "requests": proof.requests,
         "utilisation": proof.utilisation,
         "worst_of_limit": max((limit.measured_ms or 1e9) / limit.limit_ms for limit in proof.verdict.limits),
-        "verified": "yes" if answer.verified else "no",
+        "verified": "yes" if result.verified else "no",
         "tight": "yes" if tight else "no",
         "seconds": time.perf_counter() - started_s,
     }
 
 
-def _answer(trace: str, model: str, speed: int) -> Plan:
+def _planned(trace: str, model: str, speed: int) -> Plan:
     file, rate_rps = TRACES[trace]
     trace_csv = text("power", file)
     sizes = {"preset": trace} if trace_csv is None else {"trace_csv": trace_csv}

@@ -4,8 +4,8 @@ The CLI, the service and the controller call `plan(PlanRequest) -> Plan`.  It is
 arguments.  docs/explanation/planner/formulation.md states the optimisation problem.
 """
 
-from planner.answer import Plan
 from planner.pipeline import plan
 from planner.request import PlanRequest
+from planner.result import Plan
 
 __all__ = ["Plan", "PlanRequest", "plan"]

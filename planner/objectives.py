@@ -2,7 +2,7 @@
 
 An objective gives weights to three quantities of a mix: the price of its units ($/h), the cost of starts and stops
 ($/h), and the power of its replicas (W).  The programs of docs/explanation/planner/formulation.md, section 4, read the
-weights; answers and explanations read the unit and the texts.  To add an objective, define one more `Objective` and
+weights; results and explanations read the unit and the texts.  To add an objective, define one more `Objective` and
 list it in `OBJECTIVES`.
 """
 
@@ -27,7 +27,7 @@ class Footprint:
 class Objective:
     """What a mix minimises.  One that does not serve all demand maximises the demand served instead."""
 
-    name: str  # its value in requests and answers
+    name: str  # its value in requests and results
     unit: str
     column: str  # heading of its value in tables
     price_weight: float = 0.0  # of 1 $/h for units

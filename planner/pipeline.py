@@ -11,7 +11,6 @@ from fleet.gpus import GpuCatalogue
 from fleet.models import ModelCatalogue
 from fleet.offers import Offer, PriceSheet
 from fleet.solvers import Limits
-from planner.answer import Allocation, Hire, InputAge, InputKind, Plan
 from planner.explain.explanation import explain, premises
 from planner.explain.what_if import SolveTime, WhatIf
 from planner.options.builder import candidates
@@ -22,12 +21,13 @@ from planner.policy import ExplainLevel, Horizon
 from planner.problem import MixProblem
 from planner.problem_builder import build_problem, routing_weights
 from planner.request import PlanRequest
+from planner.result import Allocation, Hire, InputAge, InputKind, Plan
 from planner.rollout_planner import RolloutReport, rollout_report
 from planner.schedule import plan_schedule
 from planner.solve.fixed_counts import keep_running
 from planner.solve.solution import MixSolution
 from planner.throughput import Provenance
-from planner.validation.slo_validation import SloValidator, ValidatedPlan, validation_in_words
+from planner.validation.slo_validation import SloValidator, ValidatedPlan, validation_text
 
 PREDICTED = {Provenance.CALIBRATED, Provenance.MEASURED_AND_CALIBRATED}
 T = TypeVar("T")
@@ -61,7 +61,7 @@ def plan(
     schedule, schedule_s = None, 0.0
     if request.horizon is not None and solution.status.has_mix:
         periods = partial(
-            plan_schedule, how=request.horizon, solver=request.solver, limits=what_if.limits, clock_s=clock_s
+            plan_schedule, horizon=request.horizon, solver=request.solver, limits=what_if.limits, clock_s=clock_s
         )
         schedule, schedule_s = _timed(partial(periods, request, found, proven.problem), clock_s)
     follow_up = replace(what_if.with_problem(proven.problem), deadline_s=inf, time=SolveTime())
@@ -69,7 +69,7 @@ def plan(
     spreads = _of_used(request, found, solution, lambda candidate: candidate.spread)
     lines = (
         *explained.lines,
-        *validation_in_words(proven),
+        *validation_text(proven),
         *premises(request, found, left_out=_left_out(request, offers)),
         *(spread_text(spread, option) for options in spreads.values() for option, spread in options.items()),
     )

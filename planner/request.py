@@ -62,7 +62,7 @@ class Workload(Frozen):
     options: tuple[GivenOption, ...] | None = Field(default=None, min_length=1, max_length=1000)
     min_replicas: int = Field(default=0, ge=0, le=10_000)
     precisions: tuple[WeightPrecision, ...] | None = Field(
-        default=None, min_length=1, description="Of the weights; absent: 16 bit, because fewer bits change the answers."
+        default=None, min_length=1, description="Of the weights; absent: 16 bit, because fewer bits change the outputs."
     )
     kv_precisions: tuple[KvPrecision, ...] = Field(default=("bf16",), min_length=1, description="Of the KV cache.")
     split: bool = Field(default=False, description="Also consider prefill and decode on separate replicas.")
@@ -171,7 +171,7 @@ class PlanRequest(Frozen):
 
 
 def bucket_name(bucket: Bucket) -> str:
-    """The bucket's name in answers and errors: input x output tokens of its edge."""
+    """The bucket's name in results and errors: input x output tokens of its edge."""
     return f"{bucket.edge[0]}x{bucket.edge[1]}"
 
 

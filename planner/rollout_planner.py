@@ -6,7 +6,7 @@ Otherwise waves alternate: the next wave hires what the last one freed.  A depth
 the order.  If it tried every order, the absence of a result is a proof, and the result names the missing units.
 
 The rollout ignores prices and the spot share, because old and new replicas run together for a while; `temporary_usd` is
-the cost of that.  `rollout_report` gives the rollout the form of the answer.
+the cost of that.  `rollout_report` converts the rollout to its report.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -61,7 +61,7 @@ class Rollout:
 
     steps: tuple[Step, ...]
     possible: bool
-    reason: str  # in words
+    reason: str  # as text
     missing_units: Mapping[int, int]  # supply -> units beyond the stock that would allow one wave
 
     @property

@@ -61,7 +61,7 @@ def plan_schedule(
     candidates: Sequence[Candidate],
     problem: MixProblem,
     *,
-    how: Horizon,
+    horizon: Horizon,
     solver: Solver,
     limits: Limits,
     clock_s: Callable[[], float],
@@ -72,15 +72,15 @@ def plan_schedule(
     The periods then repeat, as without an initial state, and a note reports it.
     """
     _refuse_uneven(request)
-    asked = _horizon_problem(request, candidates, problem, how)
-    missing = shortfall(asked)
+    horizon_problem = _horizon_problem(request, candidates, problem, horizon)
+    missing = shortfall(horizon_problem)
     if missing is not None:
-        asked = replace(asked, initial=None)
-    found = solve_horizon(asked, solver=solver, limits=limits, clock=clock_s)
+        horizon_problem = replace(horizon_problem, initial=None)
+    found = solve_horizon(horizon_problem, solver=solver, limits=limits, clock=clock_s)
     cost = found.cost
     return Schedule(
         status=found.status,
-        period_h=asked.period_h,
+        period_h=horizon_problem.period_h,
         total_usd=None if cost is None else cost.total_usd,
         bound_usd=found.bound_usd if found.bound_usd < float("inf") else 0.0,
         gap=found.gap,
@@ -88,9 +88,9 @@ def plan_schedule(
         flat_usd=found.flat_usd,
         saving=found.saving,
         committed={problem.supplies[f].name: units for f, units in found.committed.items() if units},
-        periods=tuple(_period(request, asked, found, t) for t in range(len(found.periods))),
+        periods=tuple(_period(request, horizon_problem, found, t) for t in range(len(found.periods))),
         reason=found.reason,
-        notes=tuple(_notes(request, problem, asked, missing)),
+        notes=tuple(_notes(request, problem, horizon_problem, missing)),
     )
 
 
@@ -101,14 +101,14 @@ def _refuse_uneven(request: PlanRequest) -> None:
 
 
 def _notes(
-    request: PlanRequest, problem: MixProblem, asked: HorizonProblem, missing: Shortfall | None
+    request: PlanRequest, problem: MixProblem, horizon_problem: HorizonProblem, missing: Shortfall | None
 ) -> Iterator[str]:
     if missing is not None:
         names = ", ".join(request.workloads[w].name for w in missing.loads) or "all workloads together"
-        warm_h = missing.warm_from * asked.period_h
+        warm_h = missing.warm_from * horizon_problem.period_h
         yield (
-            f"the running replicas do not serve {names} in period {missing.period + 1} of {asked.periods}, and newly "
-            f"hired ones serve from hour {warm_h:g} on; planned as if the periods repeat"
+            f"the running replicas do not serve {names} in period {missing.period + 1} of {horizon_problem.periods}, "
+            f"and newly hired ones serve from hour {warm_h:g} on; planned as if the periods repeat"
         )
     if not problem.objective.counts_price:
         yield f"the periods are planned at the least cost, not for the goal {problem.objective} of the single plan"
@@ -123,10 +123,10 @@ def _notes(
 
 
 def _horizon_problem(
-    request: PlanRequest, candidates: Sequence[Candidate], problem: MixProblem, how: Horizon
+    request: PlanRequest, candidates: Sequence[Candidate], problem: MixProblem, horizon: Horizon
 ) -> HorizonProblem:
     whole_s = longest_s([workload.series for workload in request.workloads])
-    factors = [_factors(workload, how.periods, over_s=whole_s) for workload in request.workloads]
+    factors = [_factors(workload, horizon.periods, over_s=whole_s) for workload in request.workloads]
     markets = {
         option.supply: Market.ON_DEMAND if candidate.offer is None else candidate.offer.market
         for option, candidate in zip(problem.options, candidates, strict=True)
@@ -135,9 +135,9 @@ def _horizon_problem(
     return HorizonProblem.scaled(
         replace(problem, objective=COST),
         list(zip(*factors, strict=True)),
-        period_h=whole_s / how.periods / SECONDS_PER_HOUR,
+        period_h=whole_s / horizon.periods / SECONDS_PER_HOUR,
         markets=tuple(markets[f] for f in range(len(problem.supplies))),
-        warmup_h=(how.warm_up_min / MIN_PER_H,) * len(problem.options),
+        warmup_h=(horizon.warm_up_min / MIN_PER_H,) * len(problem.options),
         start_usd=change.start_usd,
         stop_usd=change.stop_usd,
         initial=None if request.current is None else tuple(option.held for option in problem.options),
@@ -152,19 +152,21 @@ def _factors(workload: Workload, periods: int, *, over_s: float) -> tuple[float,
     return tuple(max(MIN_FACTOR, rate / peak_rps) for rate in rates_rps)
 
 
-def _period(request: PlanRequest, asked: HorizonProblem, found: HorizonPlan, period: int) -> SchedulePeriod:
+def _period(request: PlanRequest, horizon_problem: HorizonProblem, found: HorizonPlan, period: int) -> SchedulePeriod:
     plan = found.periods[period]
 
     def named(counts: Sequence[int]) -> tuple[Count, ...]:
-        return named_counts(asked.base, dict(enumerate(counts)))
+        return named_counts(horizon_problem.base, dict(enumerate(counts)))
 
     return SchedulePeriod(
-        start_h=period * asked.period_h,
-        rate_rps={workload.name: sum(asked.rates_rps[period][w]) for w, workload in enumerate(request.workloads)},
+        start_h=period * horizon_problem.period_h,
+        rate_rps={
+            workload.name: sum(horizon_problem.rates_rps[period][w]) for w, workload in enumerate(request.workloads)
+        },
         running=named(plan.ready),
         started=named(plan.started),
         stopped=named(plan.stopped),
-        routing=_routing(request, asked.base, plan),
+        routing=_routing(request, horizon_problem.base, plan),
     )
 
 

@@ -1,9 +1,9 @@
 """Plans one request over a grid of rates, SLOs, prices and power limits.
 
 An axis multiplies values of the request by a list of factors; several axes form a grid.  A point is on the Pareto front
-if no other point at the same prices asks for at least as much on every axis at no higher cost, and for more, or at a
-lower cost, on one.  For an objective other than cost, its value counts too.  A plan whose replay violates its SLO is
-never on the front and removes no other point.
+if no other point at the same prices demands at least as much on every axis at no higher cost, and demands more on
+one axis or costs less.  For an objective other than cost, its value counts too.  A plan whose replay violates its SLO
+is never on the front and removes no other point.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,16 +20,16 @@ from fleet.gpus import GpuCatalogue, builtin_gpus
 from fleet.offers import Offer, PriceSheet
 from fleet.slo import LatencyLimits, Metric, Slo
 from fleet.solvers import SolveStatus
-from planner.answer import Plan
 from planner.objectives import COST, Objective
 from planner.policy import ExplainLevel, PowerDomain
 from planner.request import GivenOption, PlanRequest, Workload
+from planner.result import Plan
 
 MAX_POINTS = 10_000
 MAX_SHOWN = 60  # characters of the input in an error
 
 Priced = TypeVar("Priced", Offer, GivenOption)
-Turned = TypeVar("Turned", Offer, GivenOption, PowerDomain)
+Changed = TypeVar("Changed", Offer, GivenOption, PowerDomain)
 Names = frozenset[str] | None  # names in the request that an axis scales; None: all
 GridRequest = tuple[dict[str, float], PlanRequest, PriceSheet]
 
@@ -107,32 +107,32 @@ def grid_requests(
     """
     known = builtin_gpus() if gpus is None else gpus
     RuleError.raise_for(_violations(request, prices, axes, known))
-    turns = [(axis, _meant(axis, request, prices, known)) for axis in axes]
+    targets = [(axis, _meant(axis, request, prices, known)) for axis in axes]
     grid = product(*(axis.factors for axis in axes))
     bare = request.explained(ExplainLevel.NONE)
-    return tuple(_scaled_request(bare, prices, turns, factors) for factors in grid)
+    return tuple(_scaled_request(bare, prices, targets, factors) for factors in grid)
 
 
-def point(factors: dict[str, float], answer: Plan) -> SweepPoint:
-    mix = " + ".join(f"{entry.count} x {entry.option}" for entry in answer.allocation)
+def point(factors: dict[str, float], plan: Plan) -> SweepPoint:
+    mix = " + ".join(f"{entry.count} x {entry.option}" for entry in plan.allocation)
     return SweepPoint(
         factors=factors,
-        status=answer.status,
-        cost_usd_per_h=answer.cost_usd_per_h,
-        gap=answer.gap,
-        power_w=answer.power_w,
-        gpus=sum(entry.count * entry.gpus_per_replica for entry in answer.allocation),
+        status=plan.status,
+        cost_usd_per_h=plan.cost_usd_per_h,
+        gap=plan.gap,
+        power_w=plan.power_w,
+        gpus=sum(entry.count * entry.gpus_per_replica for entry in plan.allocation),
         mix=mix or "-",
-        goal_value=answer.goal_value,
-        verified=answer.verified,
+        goal_value=plan.goal_value,
+        verified=plan.verified,
     )
 
 
 def mark_front(axes: Sequence[Axis], points: Sequence[SweepPoint], *, goal: Objective = COST) -> Sweep:
-    worlds: dict[tuple[float, ...], list[SweepPoint]] = {}
+    by_price: dict[tuple[float, ...], list[SweepPoint]] = {}
     for one in points:
-        worlds.setdefault(_prices(axes, one), []).append(one)
-    front = {id(one) for world in worlds.values() for one in _front(axes, world, goal)}
+        by_price.setdefault(_prices(axes, one), []).append(one)
+    front = {id(one) for group in by_price.values() for one in _front(axes, group, goal)}
     marked = tuple(one.model_copy(update={"pareto": id(one) in front}) for one in points)
     return Sweep(axes=tuple(axes), goal=goal, points=marked)
 
@@ -169,11 +169,11 @@ def _demanded(axes: Sequence[Axis], point: SweepPoint) -> tuple[float, ...]:
 
 
 def _scaled_request(
-    request: PlanRequest, prices: PriceSheet, turns: Sequence[tuple[Axis, Names]], factors: Sequence[float]
+    request: PlanRequest, prices: PriceSheet, targets: Sequence[tuple[Axis, Names]], factors: Sequence[float]
 ) -> GridRequest:
-    for position, ((axis, names), factor) in enumerate(zip(turns, factors, strict=True)):
+    for position, ((axis, names), factor) in enumerate(zip(targets, factors, strict=True)):
         try:
-            request = _TURN[axis.knob](request, names, factor)
+            request = _SCALE[axis.knob](request, names, factor)
             if axis.knob is Knob.PRICE and request.offers is None:
                 offers = tuple(_repriced(offer, names, factor) for offer in prices.offers)
                 prices = prices.model_copy(update={"offers": offers})
@@ -182,10 +182,10 @@ def _scaled_request(
             where = f"{dotted(path)}: " if path else ""
             violation = f"{axis.name}={factor:g} leads out of the valid range: {where}{message}"
             raise RuleError([(("axes", position), violation)]) from error
-    return {axis.name: factor for (axis, _), factor in zip(turns, factors, strict=True)}, request, prices
+    return {axis.name: factor for (axis, _), factor in zip(targets, factors, strict=True)}, request, prices
 
 
-def _turn_rate(request: PlanRequest, names: Names, factor: float) -> PlanRequest:
+def _scale_rate(request: PlanRequest, names: Names, factor: float) -> PlanRequest:
     def faster(workload: Workload) -> Workload:
         if factor == 1:
             return workload  # a trace is replayed as recorded
@@ -196,7 +196,7 @@ def _turn_rate(request: PlanRequest, names: Names, factor: float) -> PlanRequest
     return _each_workload(request, names, faster)
 
 
-def _turn_slo(request: PlanRequest, names: Names, factor: float) -> PlanRequest:
+def _scale_slo(request: PlanRequest, names: Names, factor: float) -> PlanRequest:
     def stricter(workload: Workload) -> Workload:
         slo = None if workload.slo is None else _scaled(workload.slo, factor)
         return workload.model_copy(update={"slo": slo})
@@ -204,17 +204,17 @@ def _turn_slo(request: PlanRequest, names: Names, factor: float) -> PlanRequest:
     return _each_workload(request, names, stricter)
 
 
-def _turn_price(request: PlanRequest, names: Names, factor: float) -> PlanRequest:
+def _scale_price(request: PlanRequest, names: Names, factor: float) -> PlanRequest:
     def dearer(workload: Workload) -> Workload:
         options = workload.options and tuple(_repriced(option, names, factor) for option in workload.options)
         return workload.model_copy(update={"options": options})
 
-    turned = _each_workload(request, None, dearer)
+    scaled = _each_workload(request, None, dearer)
     offers = request.offers and tuple(_repriced(offer, names, factor) for offer in request.offers)
-    return turned.model_copy(update={"offers": offers})
+    return scaled.model_copy(update={"offers": offers})
 
 
-def _turn_power(request: PlanRequest, names: Names, factor: float) -> PlanRequest:
+def _scale_power(request: PlanRequest, names: Names, factor: float) -> PlanRequest:
     domains = tuple(
         _changed(domain, limit_w=domain.limit_w * factor) if names is None or domain.name in names else domain
         for domain in request.power_domains
@@ -222,11 +222,11 @@ def _turn_power(request: PlanRequest, names: Names, factor: float) -> PlanReques
     return request.model_copy(update={"power_domains": domains})
 
 
-_TURN: dict[Knob, Callable[[PlanRequest, Names, float], PlanRequest]] = {
-    Knob.RATE: _turn_rate,
-    Knob.SLO: _turn_slo,
-    Knob.PRICE: _turn_price,
-    Knob.POWER: _turn_power,
+_SCALE: dict[Knob, Callable[[PlanRequest, Names, float], PlanRequest]] = {
+    Knob.RATE: _scale_rate,
+    Knob.SLO: _scale_slo,
+    Knob.PRICE: _scale_price,
+    Knob.POWER: _scale_power,
 }
 
 
@@ -241,7 +241,7 @@ def _repriced(item: Priced, gpus: Names, factor: float) -> Priced:
     return _changed(item, price_usd_per_h=item.price_usd_per_h * factor)
 
 
-def _changed(item: Turned, **changes: Any) -> Turned:
+def _changed(item: Changed, **changes: Any) -> Changed:
     """A copy whose fields are validated, unlike those of pydantic's own copy."""
     return type(item).model_validate({**_fields(item), **changes})
 

@@ -18,7 +18,7 @@ from scripts.repo_checks import ROOT
 PACKAGES = ("fleet", "planner", "placement", "power", "faults", "deploy", "api", "fleetwright")
 NAME = re.compile(r"\bfleetwright_[a-z0-9_]*[a-z0-9]\b")
 SUFFIXES = ("_total", "_bucket", "_count", "_sum", "_created", "_info")
-# Words of the documentation that look like metric names and are none.
+# Names in the documentation that resemble metric names.
 NOT_METRICS = frozenset({"fleetwright_net"})
 
 

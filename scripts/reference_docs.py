@@ -175,7 +175,7 @@ def _operation(method: str, path: str, operation: Mapping[str, Any]) -> list[str
     facts = [
         ("operation", f"`{operation['operationId']}`" if "operationId" in operation else ""),
         ("body", body),
-        ("answers", ", ".join(results)),
+        ("responses", ", ".join(results)),
         ("problems", ", ".join(errors)),
     ]
     lines += [f"- {name}: {value}" for name, value in facts if value]

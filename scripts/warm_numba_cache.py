@@ -1,4 +1,4 @@
-"""Compile every kernel of the decision rooms, so that nobody waits for it later.
+"""Compile every kernel, so that no process compiles one later.
 
 python -m scripts.warm_numba_cache
 """
@@ -7,7 +7,7 @@ from importlib import import_module
 
 from scripts.repo_checks import ROOT, tracked_files
 
-ROOMS = ("planner", "placement", "power", "faults")
+PACKAGES = ("planner", "placement", "power", "faults")
 MARK = "\n@jit_entry("
 
 
@@ -15,7 +15,7 @@ def main() -> None:
     """Importing a module with an entry compiles it, or finds it compiled."""
     for path in sorted(tracked_files()):
         name = path.relative_to(ROOT)
-        if name.parts[0] in ROOMS and path.suffix == ".py" and MARK in path.read_text(encoding="utf-8"):
+        if name.parts[0] in PACKAGES and path.suffix == ".py" and MARK in path.read_text(encoding="utf-8"):
             import_module(".".join(name.with_suffix("").parts))
 
 

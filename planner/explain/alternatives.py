@@ -36,7 +36,7 @@ def single_gpu_plans(what_if: WhatIf, request: PlanRequest, solution: MixSolutio
 
 
 def improved(what_if: WhatIf, found: Sequence[Alternative], solution: MixSolution) -> list[Alternative]:
-    """The same, with better mixes on one type that later questions found."""
+    """The same, with better mixes on one type that later solves found."""
     better = []
     for alternative in found:
         others = [o for o, option in enumerate(what_if.problem.options) if option.gpu != alternative.gpu]
@@ -89,33 +89,33 @@ def _single_gpu_plans(what_if: WhatIf, request: PlanRequest, solution: MixSoluti
 
 
 def _priced(gpu: str, what_if: WhatIf, others: list[int], solution: MixSolution) -> Alternative:
-    answer = what_if.without_options(others)
-    if answer is None:
+    result = what_if.without_options(others)
+    if result is None:
         return Alternative(gpu=gpu, status=SolveStatus.TIME_LIMIT, reason="not compared, the time limit expired")
-    if answer.cost_usd_per_h is None or solution.cost_usd_per_h is None:
+    if result.cost_usd_per_h is None or solution.cost_usd_per_h is None:
         found = conflicts(what_if.with_problem(avoiding(what_if.problem, others)))
-        return Alternative(gpu=gpu, status=answer.status, reason=_broken(found))
-    return _compared(gpu, what_if.problem, answer, solution)
+        return Alternative(gpu=gpu, status=result.status, reason=_broken(found))
+    return _compared(gpu, what_if.problem, result, solution)
 
 
-def _compared(gpu: str, problem: MixProblem, answer: MixSolution, solution: MixSolution) -> Alternative:
-    if answer.cost_usd_per_h is None or solution.cost_usd_per_h is None:
+def _compared(gpu: str, problem: MixProblem, result: MixSolution, solution: MixSolution) -> Alternative:
+    if result.cost_usd_per_h is None or solution.cost_usd_per_h is None:
         raise AssertionError("both have a mix")
     return Alternative(
         gpu=gpu,
-        status=answer.status,
-        cost_usd_per_h=answer.cost_usd_per_h,
-        extra_usd_per_h=answer.cost_usd_per_h - solution.cost_usd_per_h,
-        reason=_by_objective(problem, answer, than=solution),
+        status=result.status,
+        cost_usd_per_h=result.cost_usd_per_h,
+        extra_usd_per_h=result.cost_usd_per_h - solution.cost_usd_per_h,
+        reason=_by_objective(problem, result, than=solution),
     )
 
 
-def _by_objective(problem: MixProblem, answer: MixSolution, *, than: MixSolution) -> str | None:
+def _by_objective(problem: MixProblem, result: MixSolution, *, than: MixSolution) -> str | None:
     """The value and the difference, for an objective other than cost."""
-    if problem.objective.counts_price or answer.objective_value is None or than.objective_value is None:
+    if problem.objective.counts_price or result.objective_value is None or than.objective_value is None:
         return None
-    worse = worse_by(problem, answer, than=than) or 0.0
-    value = problem.objective.value(answer.objective_value)
+    worse = worse_by(problem, result, than=than) or 0.0
+    value = problem.objective.value(result.objective_value)
     if negligible(worse, of=than.objective_value):
         return f"{value}, the same"
     more = (worse > 0) is not problem.objective.maximises

@@ -59,8 +59,8 @@ def _break_evens(what_if: WhatIf, solution: MixSolution) -> Iterator[BreakEven]:
         supplies = {problem.options[o].supply for o in options}
         if any(solution.units[f] for f in supplies) or not any(problem.supplies[f].price_usd_per_h for f in supplies):
             continue
-        if (answer := _factor(what_if, solution, supplies)) is not None:
-            factor, proven = answer
+        if (result := _factor(what_if, solution, supplies)) is not None:
+            factor, proven = result
             cheapest = min((problem.supplies[f] for f in supplies), key=lambda supply: supply.price_usd_per_h)
             yield BreakEven(
                 gpu=gpu,
@@ -73,17 +73,17 @@ def _break_evens(what_if: WhatIf, solution: MixSolution) -> Iterator[BreakEven]:
 
 def _factor(what_if: WhatIf, plan: MixSolution, supplies: set[int]) -> tuple[float, bool] | None:
     """The factor, and whether it is proven; None without any result in time."""
-    objective_value, factor, answered = plan.objective_value or 0.0, 0.0, False
+    objective_value, factor, has_result = plan.objective_value or 0.0, 0.0, False
     for _ in range(MAX_STEPS):
-        answer = what_if.solve(_at(what_if.problem, dict.fromkeys(supplies, factor)))
-        if answer is None or answer.objective_value is None:
+        result = what_if.solve(_at(what_if.problem, dict.fromkeys(supplies, factor)))
+        if result is None or result.objective_value is None:
             break
-        answered = True
-        spent = sum(answer.units[f] * what_if.problem.supplies[f].price_usd_per_h for f in supplies)
-        if objective_value - answer.objective_value <= NEGLIGIBLE or spent <= 0:
-            return min(factor, 1.0), answer.status is SolveStatus.OPTIMAL
-        factor = (objective_value - answer.objective_value + factor * spent) / spent
-    return (min(factor, 1.0), False) if answered else None
+        has_result = True
+        spent = sum(result.units[f] * what_if.problem.supplies[f].price_usd_per_h for f in supplies)
+        if objective_value - result.objective_value <= NEGLIGIBLE or spent <= 0:
+            return min(factor, 1.0), result.status is SolveStatus.OPTIMAL
+        factor = (objective_value - result.objective_value + factor * spent) / spent
+    return (min(factor, 1.0), False) if has_result else None
 
 
 def _at(problem: MixProblem, factors: Mapping[int, float]) -> MixProblem:

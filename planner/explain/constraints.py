@@ -240,7 +240,7 @@ def _survival(problem: MixProblem) -> Iterator[Requirement]:
     groups = [(Kind.NODE_LOSS, nodes, "surviving the loss of any one node")] if nodes else []
     groups += [(Kind.ZONE_LOSS, frozenset({name}), f"surviving the loss of {name}") for name in zones]
     for kind, names, text in groups:
-        ease = partial(_forget_losses, names=names)
+        ease = partial(_without_losses, names=names)
         yield Requirement(kind, text, inf, inf, 0.0, ease, partial(_not, text=text))
 
 
@@ -248,7 +248,7 @@ def _not(_: float, *, text: str) -> str:
     return f"not {text}"
 
 
-def _forget_losses(problem: MixProblem, _: float, *, names: frozenset[str]) -> MixProblem:
+def _without_losses(problem: MixProblem, _: float, *, names: frozenset[str]) -> MixProblem:
     return replace(problem, losses=tuple(loss for loss in problem.losses if loss.name not in names))
 
 

@@ -23,7 +23,7 @@ from planner.throughput import Provenance
 
 NOT_WORKED_OUT = "is not known: the time limit expired"
 MIX_SHARE = 0.2  # of the request's time limit, by default, for all questions about a mix
-CONFLICT_SHARE = 0.5  # without a mix: the conflict is then the whole answer
+CONFLICT_SHARE = 0.5  # without a mix: the conflict is then the whole explanation
 
 
 class Explanation(Frozen):

@@ -123,19 +123,19 @@ class _Search:
             return True
         if any(kept >= known for known in self.clashing):
             return False
-        answer = self.mix(kept)
-        if answer.status.has_mix:
-            self.holding.append(kept | self._met_anyway(answer))
+        result = self.mix(kept)
+        if result.status.has_mix:
+            self.holding.append(kept | self._met_anyway(result))
             return True
         self.clashing.append(kept)
         return False
 
     def mix(self, kept: Set) -> MixSolution:
         dropped = [part for i, part in enumerate(self.parts) if i not in kept]
-        answer = self.what_if.any_mix(without(self.problem, dropped))
-        if answer is None:
+        result = self.what_if.any_mix(without(self.problem, dropped))
+        if result is None:
             raise OutOfTimeError
-        return answer
+        return result
 
     def _irreducible(self, kept: Set, added: Set, candidates: Sequence[int]) -> Set:
         """QuickXplain: the requirements that make a conflict together with `kept`."""
@@ -157,11 +157,11 @@ class _Search:
         more = grown | {part}
         return more if part in grown or self.holds(more) else grown
 
-    def _met_anyway(self, answer: MixSolution) -> Set:
+    def _met_anyway(self, result: MixSolution) -> Set:
         return frozenset(
             i
             for i, part in enumerate(self.parts)
-            if part.slack is not None and part.slack(answer.units, answer.replicas) >= 0
+            if part.slack is not None and part.slack(result.units, result.replicas) >= 0
         )
 
 
@@ -241,13 +241,13 @@ def least_relaxations(
 def _least(what_if: WhatIf, problem: MixProblem, part: Requirement) -> tuple[float, bool] | None:
     """The least amount, and whether it is proven.  None: dropping the requirement does not suffice."""
     if (aimed := _aimed_at(problem, part)) is not None:
-        answer = what_if.solve(aimed)
-        if answer is None:
+        result = what_if.solve(aimed)
+        if result is None:
             raise OutOfTimeError
-        if answer.objective_value is None:
+        if result.objective_value is None:
             return None
-        excess = answer.objective_value - problem.limits[part.position].at_most
-        return max(excess, 0.0), answer.status is SolveStatus.OPTIMAL
+        excess = result.objective_value - problem.limits[part.position].at_most
+        return max(excess, 0.0), result.status is SolveStatus.OPTIMAL
     if not _holds(what_if, part.dropped(problem)):
         return None
     if not isfinite(part.grain):
@@ -263,10 +263,10 @@ def _least(what_if: WhatIf, problem: MixProblem, part: Requirement) -> tuple[flo
 
 
 def _holds(what_if: WhatIf, problem: MixProblem) -> bool:
-    answer = what_if.any_mix(problem)
-    if answer is None:
+    result = what_if.any_mix(problem)
+    if result is None:
         raise OutOfTimeError
-    return answer.status.has_mix
+    return result.status.has_mix
 
 
 def _aimed_at(problem: MixProblem, part: Requirement) -> MixProblem | None:

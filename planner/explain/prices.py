@@ -96,19 +96,19 @@ class _Search:
 
     def binding(self, group: Sequence[Requirement]) -> Iterator[tuple[Requirement, MixSolution | None]]:
         """The members of a group without which the plan improves, each with the plan without it."""
-        answer = self.what_if.solve(without(self.what_if.problem, group))
-        saved = self._saved(answer)
+        result = self.what_if.solve(without(self.what_if.problem, group))
+        saved = self._saved(result)
         if self.together is None:
             self.together = saved
-        if answer is not None and saved is not None and saved <= NEGLIGIBLE:
-            self.cut_short |= answer.status is not SolveStatus.OPTIMAL  # a better mix may have been missed
+        if result is not None and saved is not None and saved <= NEGLIGIBLE:
+            self.cut_short |= result.status is not SolveStatus.OPTIMAL  # a better mix may have been missed
             return
-        if len(group) > 1 and answer is not None:
+        if len(group) > 1 and result is not None:
             middle = len(group) // 2
             yield from self.binding(group[:middle])
             yield from self.binding(group[middle:])
-        elif answer is not None:
-            yield group[0], answer
+        elif result is not None:
+            yield group[0], result
         else:
             self.cut_short = True
             yield from ((part, None) for part in group if self._estimate(part) > NEGLIGIBLE)
@@ -116,12 +116,12 @@ class _Search:
     def price(self, part: Requirement, dropped: MixSolution | None) -> Price:
         step = min(part.step, part.most) if isfinite(part.step) else inf
         whole = step >= part.most
-        answer = dropped if whole or dropped is None else self.what_if.solve(part.ease(self.what_if.problem, step))
-        saved = self._saved(answer)
-        if saved is None or answer is None:
+        result = dropped if whole or dropped is None else self.what_if.solve(part.ease(self.what_if.problem, step))
+        saved = self._saved(result)
+        if saved is None or result is None:
             saves, basis = self._estimate(part), Basis.ESTIMATE
         else:
-            proven = {answer.status, self.solution.status} == {SolveStatus.OPTIMAL}
+            proven = {result.status, self.solution.status} == {SolveStatus.OPTIMAL}
             saves, basis = saved, Basis.PROVEN if proven else Basis.FOUND
         return Price(
             kind=part.kind,
@@ -133,8 +133,8 @@ class _Search:
             basis=basis,
         )
 
-    def _saved(self, answer: MixSolution | None) -> float | None:
-        if answer is None or (worse := worse_by(self.what_if.problem, answer, than=self.solution)) is None:
+    def _saved(self, result: MixSolution | None) -> float | None:
+        if result is None or (worse := worse_by(self.what_if.problem, result, than=self.solution)) is None:
             return None
         return max(0.0, -worse)
 

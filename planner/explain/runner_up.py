@@ -39,14 +39,14 @@ def runners_up(what_if: WhatIf, solution: MixSolution, *, count: int = RUNNERS_U
         return ()
     search = _Search(what_if, type_names(what_if.problem), solution)
     found: list[tuple[Types, MixSolution, bool]] = []
-    for banned, answer in search.in_order():
+    for banned, result in search.in_order():
         if len(found) == count:
             break
-        if any(answer.replicas):
-            found.append((banned, answer, search.complete))
+        if any(result.replicas):
+            found.append((banned, result, search.complete))
     return tuple(
-        _runner_up(what_if.problem, banned, answer, solution, proven=proven)
-        for banned, answer, proven in search.improved(found)
+        _runner_up(what_if.problem, banned, result, solution, proven=proven)
+        for banned, result, proven in search.improved(found)
     )
 
 
@@ -83,13 +83,13 @@ class _Search:
         reported = [self.used(self.plan)]
         self.branch(frozenset(), reported[0])
         while self.open:
-            _, names, answer = heapq.heappop(self.open)
+            _, names, result = heapq.heappop(self.open)
             banned = frozenset(names)
-            contained = next((types for types in reported if types <= self.used(answer)), None)
+            contained = next((types for types in reported if types <= self.used(result)), None)
             if contained is None:
-                yield banned, answer
-                reported.append(self.used(answer))
-                contained = self.used(answer)
+                yield banned, result
+                reported.append(self.used(result))
+                contained = self.used(result)
             self.branch(banned, contained)
 
     def branch(self, banned: Types, used: Types) -> None:
@@ -98,42 +98,42 @@ class _Search:
             if more in self.solved:
                 continue
             self.solved.add(more)
-            answer = self.what_if.without_options(self.options_of(more))
-            self.complete &= answer is not None and answer.status is not SolveStatus.FEASIBLE
-            if answer is not None and isfinite(rank := self.rank(answer)):
-                heapq.heappush(self.open, (rank, tuple(sorted(more)), answer))
+            result = self.what_if.without_options(self.options_of(more))
+            self.complete &= result is not None and result.status is not SolveStatus.FEASIBLE
+            if result is not None and isfinite(rank := self.rank(result)):
+                heapq.heappush(self.open, (rank, tuple(sorted(more)), result))
 
     def improved(self, found: list[tuple[Types, MixSolution, bool]]) -> Iterator[tuple[Types, MixSolution, bool]]:
         """The same mixes, each replaced by a better known one, in order."""
         if all(proven for _, _, proven in found):
             yield from found
             return
-        best = [(banned, self.what_if.best_known(self.options_of(banned), answer), ok) for banned, answer, ok in found]
+        best = [(banned, self.what_if.best_known(self.options_of(banned), result), ok) for banned, result, ok in found]
         reported = [self.used(self.plan)]
-        for banned, answer, ok in sorted(best, key=lambda entry: self.rank(entry[1])):
-            if answer is not None and not any(types <= self.used(answer) for types in reported):
-                yield banned, answer, ok
-                reported.append(self.used(answer))
+        for banned, result, ok in sorted(best, key=lambda entry: self.rank(entry[1])):
+            if result is not None and not any(types <= self.used(result) for types in reported):
+                yield banned, result, ok
+                reported.append(self.used(result))
 
-    def rank(self, answer: MixSolution | None) -> float:
-        worse = None if answer is None else worse_by(self.what_if.problem, answer, than=self.plan)
+    def rank(self, result: MixSolution | None) -> float:
+        worse = None if result is None else worse_by(self.what_if.problem, result, than=self.plan)
         return inf if worse is None else round(worse, 9)
 
     def options_of(self, types: Types) -> list[int]:
         return [o for o, kind in enumerate(self.types) if kind in types]
 
-    def used(self, answer: MixSolution) -> Types:
-        return frozenset(name for name, count in zip(self.types, answer.replicas, strict=True) if count)
+    def used(self, result: MixSolution) -> Types:
+        return frozenset(name for name, count in zip(self.types, result.replicas, strict=True) if count)
 
 
-def _runner_up(problem: MixProblem, banned: Types, answer: MixSolution, plan: MixSolution, *, proven: bool) -> RunnerUp:
+def _runner_up(problem: MixProblem, banned: Types, result: MixSolution, plan: MixSolution, *, proven: bool) -> RunnerUp:
     replicas: Counter[str] = Counter()  # options of several workloads may have one name
-    for option, count in zip(problem.options, answer.replicas, strict=True):
+    for option, count in zip(problem.options, result.replicas, strict=True):
         replicas[option.name] += count
     return RunnerUp(
         without=tuple(sorted(banned)),
         replicas=+replicas,
-        cost_usd_per_h=answer.cost_usd_per_h or 0.0,
-        worse_by=max(0.0, worse_by(problem, answer, than=plan) or 0.0),
+        cost_usd_per_h=result.cost_usd_per_h or 0.0,
+        worse_by=max(0.0, worse_by(problem, result, than=plan) or 0.0),
         proven=proven and plan.status is SolveStatus.OPTIMAL,
     )

@@ -1,4 +1,4 @@
-"""What-if questions: a mix problem solved again with one change, until the time runs out; and how answers differ."""
+"""What-if analysis: a mix problem solved again with one change until the time runs out, and differences of results."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ SOLVES_PER_TIME = 4  # each may take a quarter of the time left, so that a hard 
 
 
 class OutOfTimeError(FleetwrightError):
-    """A question on which others depend has no result in time; its caller catches the error."""
+    """A solve on which others depend has no result in time; its caller catches the error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class SolveTime:
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """A problem, a solver and the time left.  None is the result of a question for which time ran out."""
+    """A problem, a solver and the time left.  None is the result of a solve for which time ran out."""
 
     problem: MixProblem
     solver: Solver
@@ -178,11 +178,11 @@ def _unserved(model: ilp.MixModel) -> dict[tuple[int, int], float]:
     return {(w, b): rate_rps for (w, b), rate_rps in left.items() if rate_rps > 1e-6 * loads[w].rate_rps[b]}
 
 
-def worse_by(problem: MixProblem, answer: MixSolution, *, than: MixSolution) -> float | None:
+def worse_by(problem: MixProblem, result: MixSolution, *, than: MixSolution) -> float | None:
     """In the objective's unit; negative if the first is better.  None if one of them has no mix."""
-    if answer.objective_value is None or than.objective_value is None:
+    if result.objective_value is None or than.objective_value is None:
         return None
-    return problem.objective.worsening(answer.objective_value, than=than.objective_value)
+    return problem.objective.worsening(result.objective_value, than=than.objective_value)
 
 
 def negligible(amount: float, *, of: float) -> bool:

@@ -1,6 +1,6 @@
-"""Whether counts serve a problem's demand, answered from known cuts before any program runs.
+"""Whether counts serve a problem's demand, decided from known cuts before any program runs.
 
-`shortfall` asks it of the initial replicas: until the first hired ones are warm, `ready_from_start`
+`shortfall` checks the initial replicas: until the first hired ones are warm, `ready_from_start`
 (docs/explanation/planner/horizon.md, section 3) limits every count to the initial one.
 """
 

@@ -47,7 +47,7 @@ class HorizonPlan:
     committed: Mapping[int, int]  # reserved units by supply
     periods: tuple[PeriodPlan, ...]
     flat_usd: float | None  # cost of running the cheapest mix for the peak all the time; None: there is none
-    reason: str | None = None  # in words, without a plan
+    reason: str | None = None  # as text, without a plan
 
     @property
     def gap(self) -> float | None:

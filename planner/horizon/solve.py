@@ -20,8 +20,8 @@ from planner.solve.service_cuts import ServiceCuts
 Floats = npt.NDArray[np.float64]
 Clock = Callable[[], float]  # monotonic seconds
 
-LOOSE = 1e-3  # replicas: a relaxation may violate a cut by this much, because its counts are not the answer
-EXACT = 1e-6  # replicas: the tolerance of an answer
+LOOSE = 1e-3  # replicas: a relaxation may violate a cut by this much, because its counts are not the result
+EXACT = 1e-6  # replicas: the tolerance of a result
 CUTS_PER_ROUND = 4  # known cuts added per period and round
 FLAT_SHARE, NEAR_SHARE, REPAIR_SHARE, SEARCH_SHARE = 0.1, 0.5, 0.5, 0.7  # of the time left at the start of each
 ROUTING_SHARE = 0.1  # of the whole time, reserved for the shares

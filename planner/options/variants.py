@@ -196,7 +196,7 @@ class VariantTable:
         ]
 
     def _estimated_short(self, config: ReplicaConfig) -> list[Estimate]:
-        """At half a bucket's output: prefills of other requests delay the tokens of a short answer more."""
+        """At half a bucket's output: prefills of other requests delay the tokens of a short output more."""
         sizes = [(bucket.edge[0], max(2, round(bucket.middle[1]))) for bucket in self.buckets]
         return self._estimated_sizes(config, self.slo, sizes)
 

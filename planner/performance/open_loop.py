@@ -22,7 +22,7 @@ from planner.performance.coefficients import (
 )
 from planner.performance.config import KV_BYTES, ReplicaConfig, chunk_tokens
 from planner.performance.hardware_demand import Array, Demands
-from planner.performance.step_time import answer_floor_s, decode_s, prompt_alone_s, prompt_floor_s, prompt_work_s
+from planner.performance.step_time import decode_s, output_floor_s, prompt_alone_s, prompt_floor_s, prompt_work_s
 
 MAX_GAIN = 0.95
 AVERAGED = 2 / 3  # of the variance of the observed number, after averaging over a stay
@@ -79,8 +79,8 @@ class OpenLoop:
     def hardware_limit_rps(self) -> Array:
         """The data sheet's limit on the rate: all arithmetic and all cache reads, overlapping."""
         prompt_s = 0.0 if self.config.role == "decode" else prompt_floor_s(self.demand)
-        answer_s = 0.0 if self.config.role == "prefill" else answer_floor_s(self.demand)
-        return np.asarray(1 / (prompt_s + answer_s))
+        output_s = 0.0 if self.config.role == "prefill" else output_floor_s(self.demand)
+        return np.asarray(1 / (prompt_s + output_s))
 
     @cached_property
     def turn_load(self) -> Array:

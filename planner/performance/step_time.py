@@ -88,8 +88,8 @@ def prompt_floor_s(demand: Demands) -> Array:
     return (demand.input_tokens * each_s + demand.attention_s) / MAX_REACHED
 
 
-def answer_floor_s(demand: Demands) -> Array:
-    """The minimum time to decode an answer in the largest batch: its arithmetic or its cache, if that takes longer."""
+def output_floor_s(demand: Demands) -> Array:
+    """The minimum time to decode an output in the largest batch: its arithmetic or its cache, if that takes longer."""
     each_s = demand.token_s + demand.head_s + demand.expert_token_s + demand.reach_s
     return demand.output_tokens * np.maximum(each_s, demand.cache_s) / MAX_REACHED
 

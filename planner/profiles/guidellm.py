@@ -27,15 +27,15 @@ METRICS = {
 COUNTS = (("metrics", "request_totals"), ("scheduler_metrics", "requests_made"), ("run_stats", "requests_made"))
 
 
-def guidellm_drafts(record: Record, *, name: str) -> list[RawPoint]:
+def guidellm_raw_points(record: Record, *, name: str) -> list[RawPoint]:
     benchmarks = record.data.get("benchmarks")
     if not isinstance(benchmarks, Sequence) or isinstance(benchmarks, str) or not benchmarks:
         problem = Problem("benchmarks", "expected a list of at least one benchmark", record.line)
         raise DocumentError(name=name, problems=[problem])
-    return [_draft(benchmark, number, record) for number, benchmark in enumerate(benchmarks)]
+    return [_raw_point(benchmark, number, record) for number, benchmark in enumerate(benchmarks)]
 
 
-def _draft(benchmark: Any, number: int, record: Record) -> RawPoint:
+def _raw_point(benchmark: Any, number: int, record: Record) -> RawPoint:
     raw = RawPoint(at=("benchmarks", number), line=record.line)
     model = at(record.data, "args", "model") or at(benchmark, "config", "backend", "model")
     raw.put("model", model or at(benchmark, "worker", "backend_model"))

@@ -10,10 +10,10 @@ from fleet.errors import DocumentError, Problem
 from fleet.gpus import GpuCatalogue
 from fleet.models import ModelCatalogue
 from planner.profiles.csv_tables import own_raw_points, silicon_raw_points
-from planner.profiles.guidellm import guidellm_drafts
+from planner.profiles.guidellm import guidellm_raw_points
 from planner.profiles.points import MeasuredPoint, Profiles
 from planner.profiles.raw_points import Given, RawPoint, at, json_records, points_of
-from planner.profiles.vllm_bench import SGLANG, VLLM, Dialect, serving_draft
+from planner.profiles.vllm_bench import SGLANG, VLLM, Dialect, serving_raw_point
 
 
 class Format(StrEnum):
@@ -83,14 +83,14 @@ def _own(text: str, name: str, gpus: GpuCatalogue) -> tuple[MeasuredPoint, ...]:
 def _serving(dialect: Dialect) -> Callable[[str, str], tuple[list[RawPoint], int]]:
     def read(text: str, name: str) -> tuple[list[RawPoint], int]:
         records = json_records(text, name=name)
-        return [serving_draft(record, dialect=dialect) for record in records], 0
+        return [serving_raw_point(record, dialect=dialect) for record in records], 0
 
     return read
 
 
 def _guidellm(text: str, name: str) -> tuple[list[RawPoint], int]:
     records = json_records(text, name=name)
-    return [raw for record in records for raw in guidellm_drafts(record, name=name)], 0
+    return [raw for record in records for raw in guidellm_raw_points(record, name=name)], 0
 
 
 READERS: Mapping[Format, Callable[[str, str], tuple[list[RawPoint], int]]] = {

@@ -50,7 +50,7 @@ VLLM = Dialect("vllm", "e2el", ("model_id",), ())
 SGLANG = Dialect("sglang", "e2e_latency", ("server_info", "model_path"), ("server_info",))
 
 
-def serving_draft(record: Record, *, dialect: Dialect) -> RawPoint:
+def serving_raw_point(record: Record, *, dialect: Dialect) -> RawPoint:
     data = record.data
     raw = RawPoint(line=record.line)
     raw.put("model", at(data, *map(str, dialect.model)), *dialect.model)

@@ -141,14 +141,14 @@ def run_pool(pool: Pool, load: PoolLoad, *, balancing: Balancing, rng: np.random
 def _run_split(pool: SplitPool, load: PoolLoad, *, balancing: Balancing, rng: np.random.Generator) -> PoolRun:
     """First all prompts, then all decoding, because decoding does not affect the prefill pool."""
     fits = _held_at_end(load) <= pool.decode.cache_tokens
-    asked = replace(load.only(fits), output_tokens=np.ones(np.count_nonzero(fits), dtype=np.int64))
+    prefill_load = replace(load.only(fits), output_tokens=np.ones(np.count_nonzero(fits), dtype=np.int64))
     choice: dict[str, Any] = {"option": pool.option, "balancing": balancing, "rng": rng}
-    prefill = _run_stage(asked, Stage.PREFILL, costs=pool.prefill, replicas=pool.prefill_replicas, **choice)
+    prefill = _run_stage(prefill_load, Stage.PREFILL, costs=pool.prefill, replicas=pool.prefill_replicas, **choice)
     at_hand_s = np.full(len(load.arrival_s), np.nan)
-    at_hand_s[fits] = prefill.finish_s + pool.transfer_fixed_s + asked.input_tokens * pool.transfer_token_s
+    at_hand_s[fits] = prefill.finish_s + pool.transfer_fixed_s + prefill_load.input_tokens * pool.transfer_token_s
     order = np.argsort(at_hand_s, kind="stable")[: np.count_nonzero(~np.isnan(at_hand_s))]
-    handed = replace(load.only(order), arrival_s=at_hand_s[order])
-    decode = _run_stage(handed, Stage.DECODE, costs=pool.decode, replicas=pool.decode_replicas, **choice)
+    decode_load = replace(load.only(order), arrival_s=at_hand_s[order])
+    decode = _run_stage(decode_load, Stage.DECODE, costs=pool.decode, replicas=pool.decode_replicas, **choice)
     first_s, finish_s = np.full((2, len(load.arrival_s)), np.nan)
     first_s[order], finish_s[order] = decode.first_s, decode.finish_s
     refused = tuple(replace(result, too_long=int(np.count_nonzero(~fits))) for result in decode.results)

@@ -174,7 +174,7 @@ def _with(replicas: Sequence[int], option: int, count: int) -> Counts:
 def keep_running(problem: MixProblem, solution: MixSolution, *, within: float) -> MixSolution:
     """Hysteresis: the running replicas stay while they suffice and cost at most this share above the proven bound.
 
-    The same request then gets the same answer, and noise flips no replicas.
+    The same request then gets the same result, and noise flips no replicas.
     """
     held = tuple(option.held for option in problem.options)
     if not problem.objective.serves_all or solution.objective_value is None:

@@ -1,4 +1,4 @@
-"""The solution of a mix problem: counts, routing, and what is proven about them."""
+"""The solution of a mix problem: counts, routing and proven bound."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -69,7 +69,7 @@ class Scenarios:
     results: dict[tuple[str, Counts], ReplayResult | None] = field(default_factory=dict)
 
     def check(self, workload: Workload) -> SloCheck:
-        result = self._result(workload, self._there(self.solution.replicas))
+        result = self._result(workload, self._present_replicas(self.solution.replicas))
         if result is None:
             raise SolverError(f"{workload.name}: the plan's own counts admit no routing")
         return check_slo(result, _slo(workload))
@@ -118,7 +118,7 @@ class Scenarios:
                 yield loss.name, self._checked(workload, left)
 
     def _checked(self, workload: Workload, replicas: Counts) -> SloCheck | None:
-        result = self._result(workload, self._there(replicas))
+        result = self._result(workload, self._present_replicas(replicas))
         return None if result is None else check_slo(result, _slo(workload))
 
     def _result(self, workload: Workload, replicas: Counts) -> ReplayResult | None:
@@ -134,7 +134,7 @@ class Scenarios:
             return None
         load = self.request.workloads.index(workload)
         pools = pools_of(self.request, self.candidates, self.problem, load=load, replicas=replicas)
-        known = self.results.get((workload.name, self._there(self.solution.replicas)))
+        known = self.results.get((workload.name, self._present_replicas(self.solution.replicas)))
         stream = self.streams[workload.name]
         return replay(stream, pools, weights, workload.buckets, seed=self.seed, known=known)
 
@@ -149,7 +149,7 @@ class Scenarios:
         spread = replace(self.solution, replicas=replicas, shares=shares)
         return routing_weights(self.request, self.problem, spread)[workload.name]
 
-    def _there(self, replicas: Counts) -> Counts:
+    def _present_replicas(self, replicas: Counts) -> Counts:
         """The average number of replicas that are present, where a provider may reclaim them."""
         return tuple(
             max(1, floor(n * option.uptime + 1e-9)) if n else 0

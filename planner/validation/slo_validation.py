@@ -24,7 +24,7 @@ from planner.solve.solution import MixSolution
 from planner.validation.scenarios import ANY_LOAD, Counts, Scenarios, WorkloadValidation, replay_obstacle
 
 # Above 1 because the rates are conservative: a bucket stands for its upper edges.  Far below 1 because bursts and long
-# prompts can delay short answers much.
+# prompts can delay short outputs much.
 GRID = (
     *(0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
     *(1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0),
@@ -114,12 +114,12 @@ class SloValidator:
 
         def plan_at(utilisations: Mapping[str, float]) -> tuple[Planned, float] | None:
             problem = at_utilisation(what_if.problem, utilisations)
-            answer = keep_running(
+            result = keep_running(
                 problem, quick.with_problem(problem).cheapest(), within=self.request.policy.change.keep_within
             )
-            if answer.objective_value is None or self._obstacle(problem, answer) is not None:
+            if result.objective_value is None or self._obstacle(problem, result) is not None:
                 return None
-            return (problem, answer), answer.objective_value
+            return (problem, result), result.objective_value
 
         def verify(plan: Planned) -> dict[str, bool]:
             trials = self._trials(*plan)
@@ -195,7 +195,7 @@ def at_utilisation(problem: MixProblem, utilisations: Mapping[str, float]) -> Mi
     return replace(problem, loads=loads)
 
 
-def validation_in_words(proven: ValidatedPlan) -> Iterator[str]:
+def validation_text(proven: ValidatedPlan) -> Iterator[str]:
     if proven.obstacle is not None:
         yield f"not replayed: {proven.obstacle}"
     for proof in proven.proofs:
@@ -208,10 +208,10 @@ def validation_in_words(proven: ValidatedPlan) -> Iterator[str]:
             yield f"{proof.workload}: without {loss.name} {'every limit holds' if loss.verified else broken}"
         yield from (f"{proof.workload}: {note}" for note in proof.verdict.notes)
         if proof.tightness is not None:
-            yield f"{proof.workload}: {_tight_in_words(proof.tightness)}"
+            yield f"{proof.workload}: {_tightness_text(proof.tightness)}"
 
 
-def _tight_in_words(found: Tightness) -> str:
+def _tightness_text(found: Tightness) -> str:
     if found.tight:
         return "tight: without any one replica a limit breaks"
     spare = ", ".join(dict.fromkeys(removal.option for removal in found.spare))

@@ -29,7 +29,7 @@ class Unit(StrEnum):
 
 
 class Colour(StrEnum):
-    """Grafana's named colours: what a value means, not how it looks."""
+    """Grafana's named colours: the meaning of a value, not its shade."""
 
     GOOD = "green"
     CALM = "blue"
@@ -122,7 +122,7 @@ class Panel:
         }
 
 
-class Look(TypedDict, total=False):
+class PanelOptions(TypedDict, total=False):
     """Fields of a panel that differ from the usual ones of its kind."""
 
     unit: Unit
@@ -132,35 +132,35 @@ class Look(TypedDict, total=False):
     meanings: Sequence[Meaning]
 
 
-def stat(title: str, description: str, *queries: Query, **look: Unpack[Look]) -> Panel:
+def stat(title: str, description: str, *queries: Query, **options: Unpack[PanelOptions]) -> Panel:
     """One number, as large as fits."""
-    return replace(Panel("stat", title, description, queries, width=4, height=4), **look)
+    return replace(Panel("stat", title, description, queries, width=4, height=4), **options)
 
 
-def lines(title: str, description: str, *queries: Query, **look: Unpack[Look]) -> Panel:
-    return Panel("timeseries", title, description, queries, **look)
+def lines(title: str, description: str, *queries: Query, **options: Unpack[PanelOptions]) -> Panel:
+    return Panel("timeseries", title, description, queries, **options)
 
 
-def durations(title: str, description: str, *queries: Query, **look: Unpack[Look]) -> Panel:
-    return replace(lines(title, description, *queries, unit=Unit.SECONDS), **look)
+def durations(title: str, description: str, *queries: Query, **options: Unpack[PanelOptions]) -> Panel:
+    return replace(lines(title, description, *queries, unit=Unit.SECONDS), **options)
 
 
-def steps(title: str, description: str, *queries: Query, **look: Unpack[Look]) -> Panel:
-    return replace(lines(title, description, *queries, **look), steps=True)
+def steps(title: str, description: str, *queries: Query, **options: Unpack[PanelOptions]) -> Panel:
+    return replace(lines(title, description, *queries, **options), steps=True)
 
 
-def bars(title: str, description: str, *queries: Query, **look: Unpack[Look]) -> Panel:
-    return replace(lines(title, description, *queries, **look), bars=True)
+def bars(title: str, description: str, *queries: Query, **options: Unpack[PanelOptions]) -> Panel:
+    return replace(lines(title, description, *queries, **options), bars=True)
 
 
-def timeline(title: str, description: str, *queries: Query, **look: Unpack[Look]) -> Panel:
+def timeline(title: str, description: str, *queries: Query, **options: Unpack[PanelOptions]) -> Panel:
     """One band a series, coloured by what its value means."""
-    return Panel("state-timeline", title, description, queries, **look)
+    return Panel("state-timeline", title, description, queries, **options)
 
 
-def heat_rows(title: str, description: str, *queries: Query, **look: Unpack[Look]) -> Panel:
+def heat_rows(title: str, description: str, *queries: Query, **options: Unpack[PanelOptions]) -> Panel:
     """One row of cells a series, coloured by height of the value: a heat map whose rows keep their names."""
-    return Panel("status-history", title, description, queries, **look)
+    return Panel("status-history", title, description, queries, **options)
 
 
 @dataclass(frozen=True, slots=True)

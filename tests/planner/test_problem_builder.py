@@ -8,11 +8,11 @@ from fleet.errors import DocumentError
 from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
 from fleet.solvers import SolveStatus
-from planner.answer import Plan
 from planner.options.builder import candidates
 from planner.problem import LimitKind, MixProblem
 from planner.problem_builder import build_problem
 from planner.request import PlanRequest
+from planner.result import Plan
 from tests.planner.estimators import simple
 from tests.planner.requests import from_offers, given, offer, solved
 

@@ -109,7 +109,7 @@ class Master:
             missing=float(values[self._supplies : self._first_column].sum()),
         )
 
-    def whole(self, *, time_limit_s: float, below: float, relative_gap: float) -> tuple[Floats, ...] | None:
+    def solve_integer(self, *, time_limit_s: float, below: float, relative_gap: float) -> tuple[Floats, ...] | None:
         """Counts per block, one column each, that hold every coupling row and cost less; None if none are found."""
         solver = silent_highs(time_limit=max(0.0, time_limit_s), mip_max_nodes=MIP_NODES, mip_rel_gap=relative_gap)
         if below < INFINITY:

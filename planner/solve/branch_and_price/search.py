@@ -20,7 +20,7 @@ from planner.solve.branch_and_price.master import Mixture
 from planner.solve.highs import silent_highs
 
 ROW_TOLERANCE = 1e-7  # of a coupling row, whose largest coefficient is 1 or, for packing, in GPUs
-WHOLE = 1e-6  # a count within this distance of a whole number is whole
+INTEGER_TOLERANCE = 1e-6  # a count within this distance of a whole number is whole
 CLOSE = 1e-6  # relative: a bound within this distance equals the incumbent
 GROWTH = 1.2  # of the columns, between two runs of the integer master
 WINDOW = 0.01  # of the bound: counts with a higher reduced cost are in no mix this close to the bound
@@ -145,13 +145,13 @@ class Search:
     def _children(self, node: Node, mixture: Mixture) -> list[Node]:
         """Two nodes on both sides of a fraction.  None without a fraction: the mixture is then a mix and is kept."""
         distance = np.abs(mixture.units - np.rint(mixture.units))
-        if distance.max(initial=0.0) > WHOLE:
+        if distance.max(initial=0.0) > INTEGER_TOLERANCE:
             f = int(np.argmax(distance * (self.generation.coupling.price + CLOSE)))
             sides = _parted(node.min_units, node.max_units, f, mixture.units[f])
             return [replace(node, min_units=least, max_units=most) for least, most in sides]
         fractions = [np.abs(counts - np.rint(counts)) for counts in mixture.counts]
         block = int(np.argmax([fraction.max(initial=0.0) for fraction in fractions]))
-        if fractions[block].max(initial=0.0) > WHOLE:
+        if fractions[block].max(initial=0.0) > INTEGER_TOLERANCE:
             o = int(np.argmax(fractions[block]))
             least, most = self.generation.bounds(node, block)
             down, up = _parted(least, most, o, mixture.counts[block][o])
@@ -165,14 +165,14 @@ class Search:
         if len(master.columns) < GROWTH * self._columns_tried:
             return
         is_first = not self._columns_tried
-        self._take_whole()
+        self._solve_integer_master()
         if is_first and node.bound < self.cutoff():
             self._add_neighbours(node)
-            self._take_whole()
+            self._solve_integer_master()
         self._columns_tried = len(master.columns)
 
-    def _take_whole(self) -> None:
-        counts = self.generation.master.whole(
+    def _solve_integer_master(self) -> None:
+        counts = self.generation.master.solve_integer(
             time_limit_s=self.seconds_left(), below=self.cutoff(), relative_gap=max(CLOSE, self.relative_gap / 4)
         )
         if counts is not None:

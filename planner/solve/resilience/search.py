@@ -289,8 +289,8 @@ def fewest_gpus(found: ilp.MixModel, *, ceiling: float, solver: Solver, deadline
         by_counts=by_cuts,
     )
     scenarios = Scenarios(problem, routes=model.routes, losses=_losses(problem, model.options))
-    answer = CutRounds(model, scenarios, solver, deadline, serves_by_cuts=by_cuts).run()
-    return answer.model if answer.outcome.status.has_mix else None
+    result = CutRounds(model, scenarios, solver, deadline, serves_by_cuts=by_cuts).run()
+    return result.model if result.outcome.status.has_mix else None
 
 
 def _rounds(

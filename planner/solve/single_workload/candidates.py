@@ -17,7 +17,7 @@ from planner.solve.single_workload.program import Row
 from planner.solve.single_workload.table import Classes, Floats, Indices
 
 ROUNDING = 1e-9  # relative, in favour of keeping a combination
-WHOLE = 1e-6  # units: a count within this distance of a whole number is whole
+INTEGER_TOLERANCE = 1e-6  # units: a count within this distance of a whole number is whole
 SAMPLE = 500  # combinations in a sample
 
 
@@ -81,7 +81,7 @@ class _Partial:
 
 
 def list_candidates(box: Box, rows: Sequence[Row], *, at_most_usd_per_h: float, max_combinations: int) -> CandidateList:
-    """The combinations inside the box, or a sample of them if there are more than `room`."""
+    """The combinations inside the box, or a sample of them if there are more than `max_combinations`."""
     limit = at_most_usd_per_h * (1 + ROUNDING)
     growth = _Growth(box, np.array([row.weights for row in rows]), np.array([row.least for row in rows]), limit)
     partial = growth.kept(growth.start(), decided=0)
@@ -132,7 +132,7 @@ class _Growth:
         least = np.zeros(len(most), dtype=np.int64)
         for k in map(int, np.flatnonzero(self.weights[:, group])):
             missing = self.least[k] * (1 - ROUNDING) - partial.have[k] - self._bought(k, left, decided)
-            needed = np.ceil(missing / self.weights[k, group] - WHOLE)
+            needed = np.ceil(missing / self.weights[k, group] - INTEGER_TOLERANCE)
             least = np.maximum(least, np.minimum(needed, most).astype(np.int64))
         return _Extensions(least, most - least)
 

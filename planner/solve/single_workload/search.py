@@ -52,12 +52,12 @@ def cheapest(table: Table, *, limits: Limits) -> Mix:
     found = projections(classes, prices)
     state = Found(initial_mix(classes, prices), max(0.0, found.bound_usd_per_h * (1 - SLACK)), ended=True)
     if state.units is None:
-        return _answer(table, classes, _proven_by_initial_mix(classes, state, limits))
+        return _result(table, classes, _proven_by_initial_mix(classes, state, limits))
     each = replace(limits, time_limit_s=limits.time_limit_s / (1 + len(AIMS)))
     state = _searched_by_level(table, classes, found, state, prices=prices, limits=each)
     for aim in AIMS:
         state = _improved(table, classes, found, state, aim=aim, limits=each)
-    return _answer(table, classes, state)
+    return _result(table, classes, state)
 
 
 def _prices(classes: Classes, limits: Limits) -> Floats | None:
@@ -134,7 +134,7 @@ def _target(table: Table, cost: float, limits: Limits) -> tuple[float, float]:
     return target, target
 
 
-def _answer(table: Table, classes: Classes, state: Found) -> Mix:
+def _result(table: Table, classes: Classes, state: Found) -> Mix:
     if state.units is None:
         status = SolveStatus.INFEASIBLE if state.ended else SolveStatus.TIME_LIMIT
         return _mix(table, status, np.inf if state.ended else state.bound_usd_per_h)
