@@ -22,7 +22,7 @@ from api.client.errors import (
     RateLimitedError,
     ServerError,
     UnauthorizedError,
-    UnexpectedAnswerError,
+    UnexpectedResponseError,
 )
 from api.client.operations import GPUS, MODELS, OFFERS, TOPOLOGY, DocumentType
 from api.client.retries import Retries
@@ -52,7 +52,7 @@ __all__ = [
     "ServerError",
     "Timeouts",
     "UnauthorizedError",
-    "UnexpectedAnswerError",
+    "UnexpectedResponseError",
     "Versioned",
     "token_from_environment",
     "token_from_file",

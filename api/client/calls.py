@@ -16,7 +16,7 @@ from uuid import uuid4
 import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from api.client.errors import ConnectionFailedError, UnexpectedAnswerError, error_from
+from api.client.errors import ConnectionFailedError, UnexpectedResponseError, error_from
 from api.schemas.pages import Page
 from api.schemas.results import RecordT, RequestT, ResultType, SummaryT
 from fleet.documents import dotted, item_problems
@@ -66,17 +66,17 @@ class Call(Generic[ResultT]):
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
 
-    def answer(self, response: httpx.Response) -> ResultT:
+    def result_of(self, response: httpx.Response) -> ResultT:
         """Return the result, or raise the error of the response."""
         if response.status_code not in self.expects:
-            raise error_from(response, what=str(self))
+            raise error_from(response, call=str(self))
         try:
             return self.read(response)
         except ValidationError as error:
             # Without the input and the exception chain: the response may contain a new token.
             found = item_problems(error.errors(include_input=False, include_url=False))
             defects = "; ".join(f"{dotted(path)}: {message}" if path else message for path, message in found[:10])
-            raise UnexpectedAnswerError(f"{self}: the response does not match the contract: {defects}") from None
+            raise UnexpectedResponseError(f"{self}: the response does not match the contract: {defects}") from None
 
 
 @contextmanager
@@ -134,7 +134,7 @@ def as_versioned(kind: Any) -> Callable[[httpx.Response], Versioned[Any]]:
     def read(response: httpx.Response) -> Versioned[Any]:
         etag = response.headers.get("etag")
         if etag is None:
-            raise UnexpectedAnswerError("the response has no ETag")
+            raise UnexpectedResponseError("the response has no ETag")
         return Versioned(etag=etag, document=read_document(response))
 
     return read
@@ -171,7 +171,7 @@ def creating(
     path: str, body: BaseModel, idempotency_key: str | None, result: type[BaseModel], *, work_s: float = 0.0
 ) -> Call[Any]:
     """Create an object, once per key."""
-    call = posting(path, body, result, answer=HTTPStatus.CREATED, work_s=work_s)
+    call = posting(path, body, result, success=HTTPStatus.CREATED, work_s=work_s)
     return replace(call, headers={**call.headers, **once(idempotency_key)})
 
 
@@ -180,7 +180,7 @@ def posting(
     body: BaseModel | None,
     result: type[BaseModel],
     *,
-    answer: HTTPStatus = HTTPStatus.OK,
+    success: HTTPStatus = HTTPStatus.OK,
     work_s: float = 0.0,
 ) -> Call[Any]:
     """Call an operation that has the same effect when it is called again."""
@@ -189,7 +189,7 @@ def posting(
         path=path,
         headers=JSON if body is not None else {},
         body=json_body(body) if body is not None else None,
-        expects=frozenset({answer}),
+        expects=frozenset({success}),
         read=as_type(result),
         repeatable=True,
         work_s=work_s,
@@ -202,14 +202,14 @@ def once(idempotency_key: str | None) -> Mapping[str, str]:
 
 
 def putting(
-    path: str, body: BaseModel, condition: Mapping[str, str], read: Any, *, answer: HTTPStatus = HTTPStatus.OK
+    path: str, body: BaseModel, condition: Mapping[str, str], read: Any, *, success: HTTPStatus = HTTPStatus.OK
 ) -> Call[Any]:
     return Call(
         method="PUT",
         path=path,
         headers={**JSON, **condition},
         body=json_body(body),
-        expects=frozenset({answer}),
+        expects=frozenset({success}),
         read=read,
     )
 

@@ -83,7 +83,7 @@ class Client(_Connected, Sender, Methods):
     def _exchange(self, call: Call[ResultT]) -> ResultT:
         with connection_errors(call):
             response = self._http.request(**self._connection.request_options(call))
-        return call.answer(response)
+        return call.result_of(response)
 
 
 class AsyncClient(_Connected, AsyncSender, Methods):
@@ -135,4 +135,4 @@ class AsyncClient(_Connected, AsyncSender, Methods):
     async def _exchange(self, call: Call[ResultT]) -> ResultT:
         with connection_errors(call):
             response = await self._http.request(**self._connection.request_options(call))
-        return call.answer(response)
+        return call.result_of(response)

@@ -42,7 +42,7 @@ class ConnectionFailedError(ApiError):
         super().__init__(message)
 
 
-class UnexpectedAnswerError(ApiError):
+class UnexpectedResponseError(ApiError):
     """The response does not match the contract."""
 
 
@@ -100,14 +100,14 @@ _BY_STATUS: dict[int, type[ProblemError]] = {
 }
 
 
-def error_from(response: httpx.Response, *, what: str) -> ApiError:
-    """Create the error for an unsuccessful response.  `what` names the call: `GET /v1/plans`."""
+def error_from(response: httpx.Response, *, call: str) -> ApiError:
+    """Create the error for an unsuccessful response.  `call` is its method and path: `GET /v1/plans`."""
     status = response.status_code
     if status < 400:
-        return UnexpectedAnswerError(f"{what}: unexpected status {status}")
+        return UnexpectedResponseError(f"{call}: unexpected status {status}")
     problem = _problem(response)
     kind = _BY_STATUS.get(status) or (ServerError if status >= 500 else InvalidRequestError)
-    return kind(_message(what, problem), problem=problem, retry_after_s=_retry_after_s(response))
+    return kind(_message(call, problem), problem=problem, retry_after_s=_retry_after_s(response))
 
 
 def _problem(response: httpx.Response) -> ProblemDetails:
@@ -118,8 +118,8 @@ def _problem(response: httpx.Response) -> ProblemDetails:
         return ProblemDetails(type="about:blank", title=_phrase(response.status_code), status=response.status_code)
 
 
-def _message(what: str, problem: ProblemDetails) -> str:
-    message = f"{what}: {problem.status} {problem.title}"
+def _message(call: str, problem: ProblemDetails) -> str:
+    message = f"{call}: {problem.status} {problem.title}"
     if problem.detail:
         message += f": {problem.detail}"
     if problem.errors:

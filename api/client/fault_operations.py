@@ -19,7 +19,7 @@ from api.client.calls import (
     putting,
     reading,
 )
-from api.schemas.fault_paths import PathsAnswer, PathsRequest
+from api.schemas.fault_paths import PathsRequest, PathsResponse
 from api.schemas.faults import (
     BundleReplay,
     DiagnosisRecord,
@@ -76,9 +76,9 @@ def replay_diagnosis_bundle(diagnosis_id: str) -> Call[BundleReplay]:
     return posting(f"{_diagnosis_path(diagnosis_id)}/replay", None, BundleReplay, work_s=REPLAYING_S)
 
 
-def plan_fault_paths(request: PathsRequest) -> Call[PathsAnswer]:
+def plan_fault_paths(request: PathsRequest) -> Call[PathsResponse]:
     """Assign a path to each connection of a job, and report the load of the fabric."""
-    return posting("/v1/faults/paths", request, PathsAnswer, work_s=PLANNING_S)
+    return posting("/v1/faults/paths", request, PathsResponse, work_s=PLANNING_S)
 
 
 def get_quarantine_rules() -> Call[Versioned[StoredRules]]:
@@ -105,12 +105,12 @@ def evaluate_quarantine(evaluation: Evaluation, *, idempotency_key: str | None =
 def request_node_action(node: str, action: OperatorAction) -> Call[NodeView]:
     """Request an action on a node; the next evaluation applies it."""
     path = path_of("/v1/faults/quarantine/nodes/{node}/actions", node=node)
-    return posting(path, ActionRequest(action=action), NodeView, answer=HTTPStatus.ACCEPTED)
+    return posting(path, ActionRequest(action=action), NodeView, success=HTTPStatus.ACCEPTED)
 
 
 def reset_quarantine_breaker() -> Call[BreakerView]:
     """Reset the circuit breaker at the next evaluation."""
-    return posting("/v1/faults/quarantine/breaker/reset", None, BreakerView, answer=HTTPStatus.ACCEPTED)
+    return posting("/v1/faults/quarantine/breaker/reset", None, BreakerView, success=HTTPStatus.ACCEPTED)
 
 
 def list_remediation_cases(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[RemediationCase]]:
@@ -125,7 +125,7 @@ def get_remediation_case(case_id: str) -> Call[Versioned[RemediationCase]]:
 
 def open_remediation_case(case_id: str, case: CaseSpec) -> Call[Versioned[RemediationCase]]:
     """Open a case; PreconditionFailedError if it exists."""
-    return putting(_case_path(case_id), case, MISSING, as_versioned(RemediationCase), answer=HTTPStatus.CREATED)
+    return putting(_case_path(case_id), case, MISSING, as_versioned(RemediationCase), success=HTTPStatus.CREATED)
 
 
 def update_remediation_case(case_id: str, case: CaseSpec, *, if_match: str) -> Call[Versioned[RemediationCase]]:

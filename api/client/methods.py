@@ -15,7 +15,7 @@ from api.schemas.pages import Page
 P = ParamSpec("P")
 ResultT = TypeVar("ResultT")
 ItemT = TypeVar("ItemT")
-AnswerT = TypeVar("AnswerT")
+CallT = TypeVar("CallT")
 
 
 class Sender:
@@ -42,10 +42,10 @@ class AsyncSender:
         raise NotImplementedError
 
 
-class _Operation(Generic[P, AnswerT]):
+class _Operation(Generic[P, CallT]):
     """Presents the operation that a method of the client performs."""
 
-    def __init__(self, describe: Callable[P, AnswerT]) -> None:
+    def __init__(self, describe: Callable[P, CallT]) -> None:
         self._describe = describe
         self.__wrapped__ = describe
         self.__doc__ = describe.__doc__

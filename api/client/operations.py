@@ -153,7 +153,7 @@ def get_power_tree(name: str) -> Call[Versioned[StoredTree]]:
 def create_power_tree(tree: PowerTree) -> Call[Versioned[StoredTree]]:
     """Store a tree under its own name; PreconditionFailedError when that is taken."""
     path = _power_path("trees", tree.name)
-    return putting(path, tree, MISSING, as_versioned(StoredTree), answer=HTTPStatus.CREATED)
+    return putting(path, tree, MISSING, as_versioned(StoredTree), success=HTTPStatus.CREATED)
 
 
 def replace_power_tree(tree: PowerTree, *, if_match: str) -> Call[Versioned[StoredTree]]:
@@ -179,7 +179,7 @@ def get_power_budget(domain: str) -> Call[Versioned[StoredBudget]]:
 def create_power_budget(domain: str, budget: PowerBudget) -> Call[Versioned[StoredBudget]]:
     """Set the first budget of a domain; PreconditionFailedError when there is one."""
     path = _power_path("budgets", domain)
-    return putting(path, budget, MISSING, as_versioned(StoredBudget), answer=HTTPStatus.CREATED)
+    return putting(path, budget, MISSING, as_versioned(StoredBudget), success=HTTPStatus.CREATED)
 
 
 def replace_power_budget(domain: str, budget: PowerBudget, *, if_match: str) -> Call[Versioned[StoredBudget]]:
@@ -204,7 +204,7 @@ def get_target(name: str) -> Call[Versioned[Target]]:
 
 def create_target(name: str, spec: TargetSpec) -> Call[Versioned[Target]]:
     """Register a target; PreconditionFailedError when the name is taken."""
-    return putting(_target_path(name), spec, MISSING, as_versioned(Target), answer=HTTPStatus.CREATED)
+    return putting(_target_path(name), spec, MISSING, as_versioned(Target), success=HTTPStatus.CREATED)
 
 
 def replace_target(name: str, spec: TargetSpec, *, if_match: str) -> Call[Versioned[Target]]:
@@ -224,7 +224,7 @@ def get_target_status(name: str) -> Call[TargetStatus]:
 
 def report_target_status(name: str, status: TargetStatus) -> Call[None]:
     """Replace the report on a target."""
-    call = putting(f"{_target_path(name)}/status", status, {}, as_nothing, answer=HTTPStatus.NO_CONTENT)
+    call = putting(f"{_target_path(name)}/status", status, {}, as_nothing, success=HTTPStatus.NO_CONTENT)
     return replace(call, repeatable=True)
 
 
@@ -246,7 +246,7 @@ def get_lease(name: str) -> Call[Versioned[Lease]]:
 def create_lease(name: str, claim: LeaseClaim) -> Call[Versioned[Lease]]:
     """Take a lease that had no holder before."""
     path = path_of("/v1/leases/{name}", name=name)
-    return putting(path, claim, MISSING, as_versioned(Lease), answer=HTTPStatus.CREATED)
+    return putting(path, claim, MISSING, as_versioned(Lease), success=HTTPStatus.CREATED)
 
 
 def replace_lease(name: str, claim: LeaseClaim, *, if_match: str) -> Call[Versioned[Lease]]:

@@ -32,7 +32,7 @@ class Repaired(Frozen):
     closed: int
 
 
-class PathsAnswer(Frozen):
+class PathsResponse(Frozen):
     """The load of the fabric with a plan, with hashing, and the lower bound."""
 
     job: str

@@ -110,7 +110,7 @@ class BundleReplay(Frozen):
     run_s: float
 
 
-class FaultQuestion(Frozen):
+class FaultSimulationRequest(Frozen):
     """A cluster to simulate."""
 
     ranks: int = Field(default=1024, ge=128, le=131_072, multiple_of=64)
@@ -126,7 +126,7 @@ class FaultQuestion(Frozen):
 class FaultSimulationRecord(ResultHead):
     """One stored simulation of faults."""
 
-    request: FaultQuestion
+    request: FaultSimulationRequest
     simulation: Score
 
 
@@ -147,7 +147,7 @@ FAULT_SIMULATIONS = ResultType(
     name="fault simulation",
     path="faults/simulations",
     field="simulation",
-    request=FaultQuestion,
+    request=FaultSimulationRequest,
     record=FaultSimulationRecord,
     summary=FaultSimulationSummary,
 )

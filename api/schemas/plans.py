@@ -1,8 +1,8 @@
 """Stored plans."""
 
 from api.schemas.results import ResultHead, ResultType
-from planner.answer import Plan
 from planner.request import PlanRequest
+from planner.result import Plan
 
 
 class PlanRecord(ResultHead):

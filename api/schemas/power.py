@@ -104,8 +104,8 @@ class SimulationRequest(RowRequest):
         return self
 
     @classmethod
-    def of(cls, question: RowRequest, sources: Sources) -> Self:
-        """A local question with its traces, for a service."""
+    def of(cls, request: RowRequest, sources: Sources) -> Self:
+        """A local request with its traces, for a service."""
         if sources.shape is not None:
             raise RuleError([(("traces",), "a file of rates needs a local simulation")])
         traces = tuple(
@@ -117,7 +117,7 @@ class SimulationRequest(RowRequest):
             )
             for name, trace in ((each.name, each.trace) for each in sources.traces)
         )
-        return cls(**{name: getattr(question, name) for name in question.model_fields_set}, traces=traces)
+        return cls(**{name: getattr(request, name) for name in request.model_fields_set}, traces=traces)
 
     @property
     def sources(self) -> Sources:

@@ -8,7 +8,7 @@ PROBLEM_TYPE_PREFIX = "urn:fleetwright:problem:"
 
 
 class FieldProblem(BaseModel):
-    """One defect of the request: its place, and what is allowed there."""
+    """One defect of the request: its place, and the allowed values."""
 
     model_config = ConfigDict(frozen=True)
 

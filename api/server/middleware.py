@@ -26,7 +26,7 @@ REQUEST_ID = "x-request-id"
 REQUEST_ID_FORM = re.compile(r"[A-Za-z0-9._-]{1,64}")
 METHODS = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "POST", "DELETE", "PATCH", "TRACE"})
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-QUIET_PATHS = frozenset({"/livez", "/readyz", "/metrics"})
+ROUTINE_PATHS = frozenset({"/livez", "/readyz", "/metrics"})
 HEADERS = {
     "x-content-type-options": "nosniff",
     "cache-control": "no-store",  # shared caches must not store plans and prices; ETags still save transfers
@@ -95,7 +95,7 @@ class RequestObserver:
 def _is_routine(path: str) -> bool:
     """Check whether a request is a probe, a scrape or from this process: frequent, so logged only on failure."""
     actor: str = structlog.contextvars.get_contextvars().get("actor", "")
-    return path in QUIET_PATHS or actor.startswith("system:")
+    return path in ROUTINE_PATHS or actor.startswith("system:")
 
 
 class HeadAsGet:
@@ -142,7 +142,7 @@ class LoopbackOnly:
     def _refusal(self, scope: Scope) -> str | None:
         headers = Headers(scope=scope)
         if not is_loopback(_host_of(f"//{headers.get('host', '')}")):
-            return "without tokens this service answers only to a loopback Host"
+            return "without tokens this service accepts only a loopback Host"
         origin = headers.get("origin")
         if origin is not None and scope["method"] not in SAFE_METHODS and not is_loopback(_host_of(origin)):
             return "without tokens this service takes no writes from other sites' pages"

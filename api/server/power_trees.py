@@ -25,7 +25,7 @@ def read_tree(body: str) -> PowerTree:
     return PowerTree.model_validate_json(body)
 
 
-async def _named_rightly(_service: Service, name: str, tree: PowerTree) -> None:
+async def _require_same_name(_service: Service, name: str, tree: PowerTree) -> None:
     _require(_naming_problems(name, tree))
 
 
@@ -116,7 +116,7 @@ TREES = Collection(
     shown=StoredTree,
     show=lambda found: StoredTree(name=found.name, version=found.version, tree=found.spec),
     parse=read_tree,
-    validate=_named_rightly,
+    validate=_require_same_name,
     check_references=_tree_fits,
     detail=_change,
     batch=100,  # trees are large

@@ -39,9 +39,9 @@ class ProblemError(FleetwrightError):
         self.headers = dict(headers or {})
 
 
-def not_found(what: str) -> ProblemError:
+def not_found(subject: str) -> ProblemError:
     """Create a 404."""
-    return ProblemError(status=HTTPStatus.NOT_FOUND, kind="not-found", detail=f"there is no {what}")
+    return ProblemError(status=HTTPStatus.NOT_FOUND, kind="not-found", detail=f"there is no {subject}")
 
 
 def conflict(detail: str) -> ProblemError:

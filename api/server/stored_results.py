@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
-from api.schemas.faults import FAULT_SIMULATIONS, FaultQuestion
+from api.schemas.faults import FAULT_SIMULATIONS, FaultSimulationRequest
 from api.schemas.placements import PLACEMENTS
 from api.schemas.plans import PLANS
 from api.schemas.power import POWER_PLANS, POWER_SIMULATIONS, CapPlanRequest, SimulationRequest
@@ -24,8 +24,8 @@ from faults.simulator import Score, simulate
 from placement.document import Placement
 from placement.request import PlacementRequest
 from planner import plan
-from planner.answer import Plan
 from planner.request import PlanRequest
+from planner.result import Plan
 from power.caps import DEFAULT_LIMITS, CapPlan, plan_caps
 from power.whatif.cost_estimate import expected_requests
 from power.whatif.response import RowResponse
@@ -99,7 +99,7 @@ async def _simulate_row(service: Service, request: SimulationRequest) -> Solved[
         raise invalid("days", f"servers x days must be at most {limit:g} here, got {request.server_days:g}")
     requests, allowed = expected_requests(request, request.sources), MAX_REQUESTS_PER_SERVER_DAY * limit
     if not requests <= allowed:
-        message = f"such servers would answer about {requests:,.0f} requests in that time, at most {allowed:,.0f} here"
+        message = f"such servers would serve about {requests:,.0f} requests in that time, at most {allowed:,.0f} here"
         raise invalid("days", message)
 
     def work() -> RowResponse:
@@ -110,7 +110,7 @@ async def _simulate_row(service: Service, request: SimulationRequest) -> Solved[
     return Solved(await service.solver_pool.solve(work))
 
 
-async def _simulate_faults(service: Service, request: FaultQuestion) -> Solved[Score]:
+async def _simulate_faults(service: Service, request: FaultSimulationRequest) -> Solved[Score]:
     limit = service.settings.fault_simulation_rank_hours
     if request.rank_hours > limit:
         raise invalid("hours", f"ranks x hours must be at most {limit:g} here, got {request.rank_hours:g}")

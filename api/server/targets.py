@@ -38,7 +38,7 @@ async def _plan_exists(service: Service, _name: str, spec: TargetSpec) -> None:
         raise invalid("plan_id", f"there is no plan {spec.plan_id!r}; allowed: the id of a stored plan, or null")
 
 
-async def _status_goes_too(_service: Service, tx: Transaction, name: str, spec: TargetSpec | None) -> None:
+async def _remove_status(_service: Service, tx: Transaction, name: str, spec: TargetSpec | None) -> None:
     if spec is None:
         await tx.statuses.remove(name)
 
@@ -53,7 +53,7 @@ TARGETS = Collection(
     show=lambda found: Target(name=found.name, version=found.version, spec=found.spec),
     parse=TargetSpec.model_validate_json,
     validate=_plan_exists,
-    check_references=_status_goes_too,
+    check_references=_remove_status,
 )
 
 
@@ -68,7 +68,7 @@ async def keep_report(service: Service, name: str, report: TargetStatus, *, acto
         else:
             report = report.model_copy(update={"approval": None})
         await _put(tx, service, name, report)
-        if before is None or _essence(before) != _essence(report):
+        if before is None or _audited_part(before) != _audited_part(report):
             detail = report.model_dump(mode="json", exclude={"observed_at", "memory", "approval"})
             detail["verified_plan_id"] = _verified(report)
             await service.audit(tx, actor=actor, action="target.reported", subject=f"targets/{name}", detail=detail)
@@ -82,7 +82,7 @@ async def approve(service: Service, name: str, request: ApprovalRequest, *, acto
         report = await _report(tx, name)
         if report is None:
             raise not_found(f"report on target {name!r} yet")
-        if not _stands_ready(request, spec, report):
+        if not _is_ready(request, spec, report):
             raise _stale(name, spec, report)
         used = report.memory.approvals_used if report.memory is not None else 0
         last = report.approval
@@ -117,7 +117,7 @@ async def _put(tx: Transaction, service: Service, name: str, report: TargetStatu
     await tx.statuses.put(StatusRecord(target=name, reported_at=service.now(), body=body))
 
 
-def _stands_ready(request: ApprovalRequest, spec: TargetSpec, report: TargetStatus) -> bool:
+def _is_ready(request: ApprovalRequest, spec: TargetSpec, report: TargetStatus) -> bool:
     """Check that the last report offers this change set and the target still has the same plan."""
     refused = report.memory.refused if report.memory is not None else None
     offered = refused.plan_id if refused is not None else report.plan_id
@@ -133,6 +133,6 @@ def _verified(report: TargetStatus) -> str | None:
     return report.memory.verified_plan_id if report.memory is not None else None
 
 
-def _essence(report: TargetStatus) -> tuple[object, ...]:
+def _audited_part(report: TargetStatus) -> tuple[object, ...]:
     """Return the part of a report whose change is audited."""
     return report.phase, report.plan_id, report.planned, report.changes, report.settings, _verified(report)

@@ -72,13 +72,13 @@ async def make_first_token(
     `stopped_within` waits for a number of seconds and returns whether the service stops.  Replicas that start together
     queue at the audit's head, so that only the first of them finds no token.
     """
-    while not await _first_token_stands(service, given=given, show=show):
+    while not await _has_first_token(service, given=given, show=show):
         if await stopped_within(READY_POLL_S):
             return
     service.first_token_stored.set()
 
 
-async def _first_token_stands(service: Service, *, given: str | None, show: Callable[[str], None]) -> bool:
+async def _has_first_token(service: Service, *, given: str | None, show: Callable[[str], None]) -> bool:
     """Try once; retry while the database is not ready."""
     try:
         async with service.store.reading() as tx:

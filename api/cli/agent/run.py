@@ -18,7 +18,7 @@ from api.cli.common.errors import CommandError, InputError
 from api.cli.common.files import read_file
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import LogLevel, LogLevelOption
-from api.cli.common.sockets import HostOption, listen, read_secret, refuse_strangers
+from api.cli.common.sockets import HostOption, listen, read_secret, require_loopback_or_token
 from deploy.common.http_server import MutualTls, unix_listener
 from deploy.common.logs import configure_logs
 from deploy.node_agent.agent import NodeAgent
@@ -159,7 +159,7 @@ def _listener(
             raise InputError(f"cannot listen on {path}: {error.strerror or error}") from error
     listener = listen(host, port)
     if tls is None:
-        refuse_strangers(listener, host=host, token=token)
+        require_loopback_or_token(listener, host=host, token=token)
     return listener
 
 

@@ -69,7 +69,7 @@ def _add_reading(app: App, kind: Kind[DocumentT]) -> None:
 
 
 def _add_check(app: App, kind: Kind[DocumentT]) -> None:
-    def answer(file: Path, value: DocumentT, output: Format) -> None:
+    def print_check(file: Path, value: DocumentT, output: Format) -> None:
         count = sum(1 for _ in kind.names(value))
         if output is Format.JSON:
             print_json({"file": str(file), "good": True, kind.name: count})
@@ -81,13 +81,13 @@ def _add_check(app: App, kind: Kind[DocumentT]) -> None:
 
         @app.command("check", help=summary)
         def check(file: FileArgument, output: FormatOption = Format.TABLE) -> None:
-            answer(file, read_file(file, kind.model), output)
+            print_check(file, read_file(file, kind.model), output)
 
     else:
 
         @app.command("check", help=summary)
         def check_names_too(file: FileArgument, gpus: GpusOption = None, output: FormatOption = Format.TABLE) -> None:
-            answer(file, kind.read(file, gpus=known_gpus(gpus)), output)
+            print_check(file, kind.read(file, gpus=known_gpus(gpus)), output)
 
 
 def _add_exchange(app: App, kind: Kind[DocumentT]) -> None:

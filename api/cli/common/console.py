@@ -29,14 +29,14 @@ def write(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:  # `fleetwright … | head`
-        _forget_stdout()
+        _discard_stdout()
         raise typer.Exit(EXIT_PIPE_CLOSED) from None
     except OSError as error:
-        _forget_stdout()
+        _discard_stdout()
         raise CommandError(f"stdout: {error.strerror}", exit_code=EXIT_NEGATIVE) from error
 
 
-def _forget_stdout() -> None:
+def _discard_stdout() -> None:
     """Discard the buffered output; else Python reports it at exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

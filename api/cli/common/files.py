@@ -129,13 +129,13 @@ def _place(path: str) -> Place:
     return tuple(int(index) if index else name for index, name in _PART.findall(path))
 
 
-def build_model(make: Callable[..., ValueT], what: str, /, **fields: Any) -> ValueT:
-    """Call `make(**fields)` and report an invalid field as a defect of `what`."""
+def build_model(make: Callable[..., ValueT], name: str, /, **fields: Any) -> ValueT:
+    """Call `make(**fields)` and report an invalid field as a defect of `name`."""
     try:
         return make(**fields)
     except ValidationError as error:
         problems = [Problem(dotted(path), message) for path, message in validation_problems(error)]
-        raise DocumentError(name=what, problems=problems) from None
+        raise DocumentError(name=name, problems=problems) from None
 
 
 def require_writable(path: Path) -> None:

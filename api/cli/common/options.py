@@ -26,7 +26,7 @@ UrlOption = Annotated[
     str | None,
     typer.Option("--url", metavar="URL", envvar="FLEETWRIGHT_URL", help=f"The service; default: {LOCAL_URL}."),
 ]
-AskUrlOption = Annotated[
+RemoteUrlOption = Annotated[
     str | None,
     typer.Option(
         "--url", metavar="URL", envvar="FLEETWRIGHT_URL", help="Use this service instead of computing locally."
@@ -96,7 +96,7 @@ class RemoteOptions(ServiceOptions):
 class LocalOrRemoteOptions(RemoteOptions):
     """Holds the same for a command that computes locally without a service."""
 
-    url: AskUrlOption = None
+    url: RemoteUrlOption = None
 
 
 def day_of(text: str | None) -> dt.date:

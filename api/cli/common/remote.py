@@ -73,7 +73,7 @@ def _lines(error: ApiError, service: str) -> Iterator[str]:
         case InvalidRequestError() if error.problem.errors:
             yield from (f"{each.path}: {each.message}" if each.path else each.message for each in error.problem.errors)
         case ConnectionFailedError():
-            yield f"no answer from {service}: {error}"
+            yield f"no response from {service}: {error}"
         case UnauthorizedError():
             yield f"{error}; name a token with --token-file, FLEETWRIGHT_TOKEN or FLEETWRIGHT_TOKEN_FILE"
         case _:

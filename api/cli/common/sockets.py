@@ -35,7 +35,7 @@ def read_secret(path: Path | None) -> str | None:
         return read_token_file(path) if path else None
 
 
-def refuse_strangers(listener: socket.socket, *, host: str, token: str | None) -> None:
+def require_loopback_or_token(listener: socket.socket, *, host: str, token: str | None) -> None:
     """Require a secret unless only this machine can connect."""
     address = listener.getsockname()[0].partition("%")[0]
     if token is None and not ipaddress.ip_address(address).is_loopback:

@@ -103,7 +103,7 @@ def _rows(found: DryRun) -> Iterator[tuple[object, ...]]:
         (step.part, parts[step.part]): step.replicas_after for step in found.steps
     } | {(each.key, each.deployment): each.planned for each in found.config_writes}
     for change in change_rows(found.status) or [ChangeRow(None, None, None, None)]:
-        yield (*target_cells, *change, steps.get((change.what, change.deployment)))
+        yield (*target_cells, *change, steps.get((change.subject, change.deployment)))
 
 
 def _json(found: DryRun) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from api.cli.common.errors import InputError, input_errors
 from api.cli.common.files import read_file, violations_of
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import LogLevel, LogLevelOption
-from api.cli.common.sockets import HostOption, listen, read_secret, refuse_strangers
+from api.cli.common.sockets import HostOption, listen, read_secret, require_loopback_or_token
 from api.client import AsyncClient, ClientSettingsError, token_from_file
 from deploy.common.logs import configure_logs
 from deploy.fault_monitor.job_config import JobConfig, NodeNames
@@ -55,7 +55,7 @@ def monitor(
     report_to = _report_to(file, report, report_token_file, names)
     token = read_secret(token_file)
     listener = listen(host, port)
-    refuse_strangers(listener, host=host, token=token)
+    require_loopback_or_token(listener, host=host, token=token)
     if bundles is not None:
         with input_errors(OSError, prefix=f"--bundles {bundles}: "):
             bundles.mkdir(parents=True, exist_ok=True)

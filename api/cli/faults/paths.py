@@ -17,7 +17,7 @@ from api.cli.common.files import read_document, read_file, read_text, require_wr
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.output import Format, FormatOption
 from api.cli.common.tables import Column, Table, number, print_table
-from api.schemas.fault_paths import PathsAnswer
+from api.schemas.fault_paths import PathsResponse
 from faults.path_planning import (
     Plan,
     Repair,
@@ -88,15 +88,15 @@ def paths_command(
     with violations_of(str(probed)):
         probed_paths = None if probed is None else read_probed(read_text(probed).splitlines())
     rows = choices(plan, probed_paths)
-    answer = _answer(plan, repaired, rows, draws=draws, seed=seed)
+    response = _response(plan, repaired, rows, draws=draws, seed=seed)
     if out is not None:
         write_whole(out, _written(rows, plan.traffic, form).encode())
     if probe_plan is not None:
         write_whole(probe_plan, _csv(probes(plan)).encode())
     if output is Format.JSON:
-        print_line(json.dumps(answer, indent=2))
+        print_line(json.dumps(response, indent=2))
     else:
-        _print(answer, by_model=probed is None)
+        _print(response, by_model=probed is None)
 
 
 def _traffic(topology: Path, document: Document) -> Traffic:
@@ -113,7 +113,7 @@ def _traffic(topology: Path, document: Document) -> Traffic:
 def _repaired(job: Path, plan: Plan, dies: Sequence[str]) -> Repair | None:
     if not dies:
         return None
-    dead: list[int] = []
+    failed: list[int] = []
     for text in dies:
         lower, _, rest = text.partition(",")
         upper, _, cable = rest.partition(",")
@@ -122,28 +122,28 @@ def _repaired(job: Path, plan: Plan, dies: Sequence[str]) -> Repair | None:
         with input_errors(RuleError, prefix="--dies: "):
             # Not validated like a document's field: the fabric's error message is more helpful than a pattern.
             link = Cable.model_construct(lower=lower, upper=upper, cable=int(cable) if cable else None)
-            dead += plan.traffic.clos.cables(link)
+            failed += plan.traffic.clos.cables(link)
     with violations_of(str(job)):
-        return repair(plan, dead)
+        return repair(plan, failed)
 
 
-def _answer(plan: Plan, repaired: Repair | None, rows: Sequence[Row], *, draws: int, seed: int) -> dict[str, Any]:
-    answer = PathsAnswer.of(plan, rows, draws=draws, seed=seed, repair=repaired)
-    return answer.model_dump(mode="json", exclude_none=True)
+def _response(plan: Plan, repaired: Repair | None, rows: Sequence[Row], *, draws: int, seed: int) -> dict[str, Any]:
+    response = PathsResponse.of(plan, rows, draws=draws, seed=seed, repair=repaired)
+    return response.model_dump(mode="json", exclude_none=True)
 
 
-def _print(answer: dict[str, Any], *, by_model: bool) -> None:
-    load, hash_ = answer["planned"], answer["hashed"]
+def _print(response: dict[str, Any], *, by_model: bool) -> None:
+    load, hash_ = response["planned"], response["hashed"]
     print_line(
-        f"{answer['job']}: {answer['flows']:,} flows of {answer['rings']:,} rings, "
-        f"{answer['connections']:,} connections"
+        f"{response['job']}: {response['flows']:,} flows of {response['rings']:,} rings, "
+        f"{response['connections']:,} connections"
     )
     print_line("")
     print_table(Table(COLUMNS, list(load["by_tier"].items())))
     print_line("")
     print_line(
         f"- maximum utilisation {load['greatest']:.3f}; "
-        f"no assignment is below {answer['fractional_optimum']:.3f} (proof: {answer['proof']})"
+        f"no assignment is below {response['fractional_optimum']:.3f} (proof: {response['proof']})"
     )
     print_line(
         f"- hashed: mean {hash_['mean']:.3f} of {hash_['draws']:,} draws "
@@ -152,17 +152,17 @@ def _print(answer: dict[str, Any], *, by_model: bool) -> None:
     print_line(
         f"- slowest ring: {load['slowest_ring']:.1%} of its demand planned, {hash_['slowest_ring_mean']:.1%} hashed"
     )
-    print_line(f"- {answer['split_flows']:,} split flows; {load['over']:,} ports and cables above 1")
-    if "repair" in answer:
+    print_line(f"- {response['split_flows']:,} split flows; {load['over']:,} ports and cables above 1")
+    if "repair" in response:
         print_line(
             "- after the link failure: {moved} connections moved, {opened} opened, {closed} closed".format(
-                **answer["repair"]
+                **response["repair"]
             )
         )
     if by_model:
         note("source ports follow a model hash, not this fabric's: probe it (--probe-plan) and give --probed")
-    if answer["without_port"]:
-        note(f"{answer['without_port']:,} connections: no source port is known for the planned path")
+    if response["without_port"]:
+        note(f"{response['without_port']:,} connections: no source port is known for the planned path")
 
 
 def _written(rows: Sequence[Row], traffic: Traffic, form: ChoiceForm) -> str:

@@ -150,8 +150,8 @@ def record(
     settle_memory()
     tally = recorder.run(_stop_event(), duration_s=duration)
     note(f"{tally.polls} polls, {tally.observations} observations, {tally.late_polls} late")
-    for what, count in sorted({**tally.failures, **malformed.counts()}.items()):
-        note(f"{count} times: {what}")
+    for failure, count in sorted({**tally.failures, **malformed.counts()}.items()):
+        note(f"{count} times: {failure}")
 
 
 def _probes_alone(probe: int | None, *, options: Mapping[str, object]) -> None:

@@ -131,8 +131,8 @@ def _replayed(recording: Recording, source: Path, bundle_out: Path | None) -> tu
     settings = MonitorSettings()
     if bundle_out is None:
         return replay(recording.job, recording.observations, settings)
-    what = calls(recording.observations, period_s=settings.judge_s)
-    _write(bundle_out, write_bundle(recording.job, settings, what, version=version(PACKAGE)))
+    recorded_calls = calls(recording.observations, period_s=settings.judge_s)
+    _write(bundle_out, write_bundle(recording.job, settings, recorded_calls, version=version(PACKAGE)))
     return _open_bundle(bundle_out).diagnoses
 
 

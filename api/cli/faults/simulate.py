@@ -12,7 +12,7 @@ from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import LocalOrRemoteOptions, RemoteOptions
 from api.cli.common.stored_results import StoredResults
 from api.cli.common.tables import Column, Table, number, print_table
-from api.schemas.faults import MAX_SEED, FaultQuestion, FaultSimulationRecord, FaultSimulationSummary
+from api.schemas.faults import MAX_SEED, FaultSimulationRecord, FaultSimulationRequest, FaultSimulationSummary
 from faults.simulator import Score, simulate
 from faults.simulator.result import KindScore
 from faults.simulator.scenario import ScenarioName
@@ -86,7 +86,7 @@ def simulate_command(
 
 def _simulate_remotely(service: RemoteOptions, **options: Any) -> None:
     with option_errors():
-        request = FaultQuestion.model_validate(options, strict=False)
+        request = FaultSimulationRequest.model_validate(options, strict=False)
     with service.connect() as client:
         record = client.create_fault_simulation(request)
     FAULT_SIMULATIONS.print_record(record, service)

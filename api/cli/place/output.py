@@ -33,9 +33,9 @@ def print_placement(placement: Placement) -> None:
 
 
 def _shape(placement: Placement) -> str:
-    what = f"{len(placement.layers)} layers of {placement.experts} experts"
+    shape = f"{len(placement.layers)} layers of {placement.experts} experts"
     where = f"{placement.slots} slots on {placement.gpus} GPUs of {placement.nodes} nodes"
-    return f"{f'{placement.model}: ' if placement.model else ''}{what} in {where}"
+    return f"{f'{placement.model}: ' if placement.model else ''}{shape} in {where}"
 
 
 def _remarks(placement: Placement) -> Iterator[str]:

@@ -21,9 +21,9 @@ def plot_placement(placement: Placement, path: Path, *, current: Ints | None) ->
     from matplotlib.figure import Figure  # noqa: PLC0415 - an extra; a Figure of its own needs no display
 
     old = _contiguous(placement) if current is None else current
-    what = NAMES["contiguous" if current is None else "current"]
+    label = NAMES["contiguous" if current is None else "current"]
     panels = [
-        (f"before ({what})", _relative(placement, old)),
+        (f"before ({label})", _relative(placement, old)),
         (f"after ({placement.dispatch} dispatch)", _relative(placement, placement.expert_of_slot)),
     ]
     top = max(1.05, float(np.percentile(np.concatenate([part.ravel() for _, part in panels]), SCALE_PERCENTILE)))

@@ -61,22 +61,22 @@ def plan(
     if service.url is not None and (gpus or models or offers):
         message = "--gpus, --models and --offers are local, --url (or FLEETWRIGHT_URL) uses a service: give one of them"
         raise InputError(message)
-    question = with_files(read_document(file), file)
-    request = with_profiles(read_model(question, PlanRequest), profiles, gpus=known_gpus(gpus))
+    document = with_files(read_document(file), file)
+    request = with_profiles(read_model(document, PlanRequest), profiles, gpus=known_gpus(gpus))
     if explain is not None:
         request = request.explained(explain)
     if service.url is None:
-        answer = _solve(question, request, gpus=gpus, models=models, offers=offers)
-        if not service.printed(answer):
-            print_plan(answer)
+        result = _solve(document, request, gpus=gpus, models=models, offers=offers)
+        if not service.printed(result):
+            print_plan(result)
     else:
-        answer = _plan_remotely(request, service)
-    if answer.cost_usd_per_h is None:
+        result = _plan_remotely(request, service)
+    if result.cost_usd_per_h is None:
         raise typer.Exit(EXIT_NEGATIVE)
 
 
 def _solve(
-    question: Document, request: PlanRequest, *, gpus: Path | None, models: Path | None, offers: Path | None
+    document: Document, request: PlanRequest, *, gpus: Path | None, models: Path | None, offers: Path | None
 ) -> Plan:
     if offers is not None and request.offers is not None:
         raise InputError("--offers: the request has its own offers: give one of them")
@@ -85,7 +85,7 @@ def _solve(
     world = planning_context(gpus=known_gpus(gpus), models=models, prices=prices)
 
     def document_of(place: Place) -> Document:
-        return sheet if sheet is not None and place[:1] == ("offers",) else question
+        return sheet if sheet is not None and place[:1] == ("offers",) else document
 
     with locate_errors(document_of):
         return planned(request, world, now=datetime.now(UTC), clock_s=time.perf_counter)

@@ -95,16 +95,16 @@ def _solve_points(runner: Runner, requests: tuple[GridRequest, ...], world: Worl
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("planning", total=len(requests))
-        for position, answer in runner.run(partial(_solve_point, world), requests):
-            found[position] = answer
+        for position, result in runner.run(partial(_solve_point, world), requests):
+            found[position] = result
             progress.advance(task)
     return [found[position] for position in range(len(requests))]
 
 
-def _solve_point(world: World, question: GridRequest) -> SweepPoint:
-    factors, request, prices = question
-    answer = planned(request, world.at_prices(prices), now=datetime.now(UTC), clock_s=time.perf_counter)
-    return point(factors, answer)
+def _solve_point(world: World, grid_request: GridRequest) -> SweepPoint:
+    factors, request, prices = grid_request
+    result = planned(request, world.at_prices(prices), now=datetime.now(UTC), clock_s=time.perf_counter)
+    return point(factors, result)
 
 
 def _columns(found: Sweep) -> Iterator[Column]:

@@ -89,13 +89,15 @@ def errors_of(curves: PowerShares) -> Iterator[str]:
         yield f"{sweep.name}: training power by clock, other board types' curve: {_described(sweep.pooled_power_error)}"
         yield f"{sweep.name}: training time by power limit, jobs held out: {_described(sweep.time_error)}"
     for gpu in dict.fromkeys(engine.gpu for engine in curves.engines):
-        for what in ("power_error", "token_time_error", "prompt_time_error", "prompt_power_error"):
-            found = [error for one in curves.engines if one.gpu == gpu and (error := getattr(one, what)) is not None]
+        for error_field in ("power_error", "token_time_error", "prompt_time_error", "prompt_power_error"):
+            found = [
+                error for one in curves.engines if one.gpu == gpu and (error := getattr(one, error_field)) is not None
+            ]
             if found:
                 mean = sum(error.mean * error.n for error in found) / sum(error.n for error in found)
                 worst = max(error.mean for error in found)
-                words = what.removesuffix("_error").replace("_", " ")
-                yield f"{gpu}: {words} of {len(found)} engines: mean error {mean:.1%}, worst engine {worst:.1%}"
+                label = error_field.removesuffix("_error").replace("_", " ")
+                yield f"{gpu}: {label} of {len(found)} engines: mean error {mean:.1%}, worst engine {worst:.1%}"
 
 
 def _described(error: Error) -> str:

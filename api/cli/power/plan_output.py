@@ -41,7 +41,7 @@ CLOCKS = (
     number("one side: token", decimals=2),
     number("prompt", decimals=2),
 )
-ROOM = (
+HEADROOM = (
     Column("feed"),
     number("servers"),
     Column("more at full clock", right=True),
@@ -109,7 +109,7 @@ def print_headroom(growth: "Iterable[FeedHeadroom]") -> None:
                 risk,
             )
         )
-    print_table(Table(ROOM, _cut(rows, "feeds")))
+    print_table(Table(HEADROOM, _cut(rows, "feeds")))
 
 
 def _period(plan: "CapPlan", period: "PeriodCaps") -> tuple[object, ...]:
@@ -177,7 +177,7 @@ def _listed(names: "Iterable[str]") -> str:
     return ", ".join(found[:MAX_NAMES]) + more
 
 
-def _cut(rows: list[tuple[object, ...]], what: str) -> list[tuple[object, ...]]:
+def _cut(rows: list[tuple[object, ...]], noun: str) -> list[tuple[object, ...]]:
     if len(rows) > MAX_ROWS:
-        note(f"{MAX_ROWS} of {len(rows):,} {what} are shown; --format json has all")
+        note(f"{MAX_ROWS} of {len(rows):,} {noun} are shown; --format json has all")
     return rows[:MAX_ROWS]

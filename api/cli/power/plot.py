@@ -23,7 +23,7 @@ NAMES = {
 STYLES = ("-", "-", "--", "--", ":")
 COLOURS = ("tab:blue", "tab:orange", "tab:blue", "tab:orange", "tab:green")
 UNCAPPED, CAPPED, BUDGET = "0.6", "tab:blue", "tab:red"
-ROOM = 1.04  # above the highest line
+Y_MARGIN = 1.04  # above the highest line
 OUTSIDE: dict[str, Any] = {  # above the axes, so that nothing is hidden
     "frameon": False,
     "loc": "lower left",
@@ -49,7 +49,7 @@ def plot_row(response: RowResponse, record: Record, path: Path) -> None:
     axes["clocks"].sharex(axes["power"])
     axes["hours"].sharey(axes["power"])
     axes["power"].set_xlim(0, record.duration_s / unit_s)
-    axes["power"].set_ylim(0, ROOM * max(record.budget_w, record.row_w.max(), record.uncapped_w.max()) / KILO)
+    axes["power"].set_ylim(0, Y_MARGIN * max(record.budget_w, record.row_w.max(), record.uncapped_w.max()) / KILO)
     axes["clocks"].set_xlabel(unit)
     axes["power"].tick_params(labelbottom=False)
     figure.suptitle(

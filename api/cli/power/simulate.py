@@ -169,7 +169,7 @@ def given_server(
         return None
     if gpu is None or model is None:
         raise InputError("--gpu and --model are required together")
-    from power.measured_models import builtin_curves  # noqa: PLC0415 - large, and hardly ever asked for
+    from power.measured_models import builtin_curves  # noqa: PLC0415 - large, and rarely needed
     from power.measured_models.servers import server_model  # noqa: PLC0415 - as above
 
     fitted = builtin_curves() if curves is None else read_file(curves, PowerShares)

@@ -95,7 +95,7 @@ def delete(service: RemoteOptions, name: NameArgument) -> None:
     with service.connect() as client:
         client.delete_power_tree(name, if_match=client.get_power_tree(name).etag)
     if not service.printed({"name": name, "deleted": True}):
-        print_line(f"power tree {name} is forgotten")
+        print_line(f"power tree {name} is deleted")
 
 
 def _rows(tree: PowerTree) -> Iterator[tuple[object, ...]]:

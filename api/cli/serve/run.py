@@ -94,7 +94,7 @@ async def _serve(settings: Settings, *, with_controller: bool | None) -> None:
     token = controller_token()
     service = _create_app(settings, schema_head=schema_head, token=token)
     listener = listen(settings.host, settings.port)
-    beside: list[Callable[[], Awaitable[None]]] = [partial(_greet, settings, listener)]
+    beside: list[Callable[[], Awaitable[None]]] = [partial(_print_url, settings, listener)]
     if with_controller if with_controller is not None else embedded:
         beside.append(partial(run_controller, service, token))
     server = _Server(
@@ -122,11 +122,11 @@ def _create_app(settings: Settings, *, schema_head: str, token: StaticToken) -> 
         )
 
 
-async def _greet(settings: Settings, listener: socket.socket) -> None:
+async def _print_url(settings: Settings, listener: socket.socket) -> None:
     host, port = listener.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     bearer = "" if settings.allows_anonymous else " -H 'Authorization: Bearer TOKEN'"
-    print_line(f"Fleetwright answers on {url}\nTry:  curl{bearer} {url}/v1/gpus")
+    print_line(f"Fleetwright listens on {url}\nTry:  curl{bearer} {url}/v1/gpus")
 
 
 def _show_first_token(secret: str) -> None:

@@ -9,7 +9,7 @@ COLUMNS = (Column("change"), Column("deployment"), number("now"), number("planne
 
 
 class ChangeRow(NamedTuple):
-    what: str | None  # a GPU type for replicas, a key for anything else
+    subject: str | None  # a GPU type for replicas, a key for anything else
     deployment: str | None
     now: object
     planned: object

@@ -1,6 +1,5 @@
 """`/v1/gpus`, `/v1/models`, `/v1/offers`, `/v1/topology`: read, replace, list versions."""
 
-from functools import cache
 from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Path
@@ -21,7 +20,6 @@ from api.server.versioned import DocumentVersion, current, document_version, sen
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
-@cache
 def catalogue_routes() -> APIRouter:
     router = APIRouter(route_class=AuthenticatedRoute)
     for catalogue in ALL:

@@ -5,7 +5,7 @@ from typing import Final
 
 from fastapi import APIRouter
 
-from api.schemas.fault_paths import PathsAnswer, PathsRequest
+from api.schemas.fault_paths import PathsRequest, PathsResponse
 from api.server.auth import AuthenticatedRoute, Planner
 from api.server.catalogues import TOPOLOGY
 from api.server.openapi import WITH_BODY, problems
@@ -25,7 +25,7 @@ router = APIRouter(tags=["faults"], route_class=AuthenticatedRoute)
 @router.post(
     "/v1/faults/paths", name="Plan a job's paths", operation_id="plan_fault_paths", responses=problems(*WITH_BODY)
 )
-async def plan_paths(body: PathsRequest, service: ServiceOf, _principal: Planner) -> PathsAnswer:
+async def plan_paths(body: PathsRequest, service: ServiceOf, _principal: Planner) -> PathsResponse:
     """The least loaded assignment, compared with hashing.  The service stores nothing."""
     topology = body.topology
     if topology is None:
@@ -35,7 +35,7 @@ async def plan_paths(body: PathsRequest, service: ServiceOf, _principal: Planner
     return await service.solver_pool.solve(lambda: paths_of(body, known))
 
 
-def paths_of(request: PathsRequest, topology: Topology) -> PathsAnswer:
+def paths_of(request: PathsRequest, topology: Topology) -> PathsResponse:
     """Return the plan and its figures.  Raises RuleError naming the request's field."""
     index = topology.index
     RuleError.raise_for(_too_large(request.job, index, draws=request.draws))
@@ -44,8 +44,8 @@ def paths_of(request: PathsRequest, topology: Topology) -> PathsAnswer:
     except RuleError as error:
         raise RuleError((("job", *path), message) for path, message in error.violations) from error
     rows = choices(plan)
-    answer = PathsAnswer.of(plan, rows, draws=request.draws, seed=request.seed)
-    return answer.with_choices(rows) if request.choices else answer
+    response = PathsResponse.of(plan, rows, draws=request.draws, seed=request.seed)
+    return response.with_choices(rows) if request.choices else response
 
 
 def _too_large(job: TrafficJob, index: TopologyIndex, *, draws: int) -> Iterator[Violation]:

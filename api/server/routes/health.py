@@ -133,6 +133,6 @@ def _active_fault(head: DiagnosisHead) -> ActiveFault:
 
 
 @lru_cache(maxsize=2)
-def read_caps(answer: str) -> CapPlan:
+def read_caps(body: str) -> CapPlan:
     """Parse a stored plan; cached, because every scrape reads the same one."""
-    return CapPlan.model_validate_json(answer)
+    return CapPlan.model_validate_json(body)

@@ -1,7 +1,6 @@
 """Builds the routes of every kind of stored result: create, list, read; and export, for placements."""
 
 import json
-from functools import cache
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -32,7 +31,6 @@ EXPORTED: Responses = {
 }
 
 
-@cache
 def result_routes() -> APIRouter:
     router = APIRouter(route_class=AuthenticatedRoute)
     for kind in KINDS:

@@ -7,7 +7,7 @@ from api.client import fault_operations as faults
 from api.client import operations
 from api.client.calls import Call
 from api.schemas.fault_paths import PathsRequest
-from api.schemas.faults import DiagnosisReport, FaultQuestion
+from api.schemas.faults import DiagnosisReport, FaultSimulationRequest
 from api.schemas.quarantine import Evaluation
 from api.schemas.remediation import CaseSpec, Stage
 from faults.quarantine import NodeState, OperatorAction, QuarantineRules
@@ -16,7 +16,7 @@ from tests.testbed.fault_bundles import report
 from tests.testbed.fault_paths import two_rings
 
 REPORT = DiagnosisReport.model_validate(report())
-FAULT_SIMULATION = FaultQuestion(ranks=128, hours=0.02, scenario=ScenarioName.HEALTHY, seed=1)
+FAULT_SIMULATION = FaultSimulationRequest(ranks=128, hours=0.02, scenario=ScenarioName.HEALTHY, seed=1)
 PATHS = PathsRequest.model_validate(two_rings())
 EVALUATION = Evaluation.model_validate(
     {"members": {f"gpu-{index}": {} for index in range(20)}, "spares": {"default": 1}}

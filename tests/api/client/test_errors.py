@@ -15,7 +15,7 @@ from api.client import (
     RateLimitedError,
     ServerError,
     UnauthorizedError,
-    UnexpectedAnswerError,
+    UnexpectedResponseError,
 )
 from api.client import operations as op
 from fleet.errors import FleetwrightError
@@ -77,14 +77,14 @@ def test_an_unknown_status_is_reported(send: Send) -> None:
 
 
 def test_an_unexpected_success_status_is_an_error(send: Send) -> None:
-    with pytest.raises(UnexpectedAnswerError, match="unexpected status 202"):
+    with pytest.raises(UnexpectedResponseError, match="unexpected status 202"):
         send(CALL, Wire([httpx.Response(202)]).transport)
 
 
 def test_redirects_are_not_followed(send: Send) -> None:
     """The token would be sent to the new address."""
     wire = Wire([httpx.Response(307, headers={"Location": "http://elsewhere.test/"})])
-    with pytest.raises(UnexpectedAnswerError, match="unexpected status 307"):
+    with pytest.raises(UnexpectedResponseError, match="unexpected status 307"):
         send(CALL, wire.transport)
     assert len(wire.requests) == 1
 
@@ -94,12 +94,12 @@ def test_redirects_are_not_followed(send: Send) -> None:
     [(b"<html>", "invalid JSON"), (b"{}", "name: is required"), (b'{"name": "chat"}', "version: is required")],
 )
 def test_an_invalid_response_body_is_reported(send: Send, body: bytes, violation: str) -> None:
-    with pytest.raises(UnexpectedAnswerError, match=violation):
+    with pytest.raises(UnexpectedResponseError, match=violation):
         send(CALL, Wire([httpx.Response(200, headers={"ETag": '"1-a"'}, content=body)]).transport)
 
 
 def test_a_document_without_an_etag_is_an_error(send: Send) -> None:
-    with pytest.raises(UnexpectedAnswerError, match="no ETag"):
+    with pytest.raises(UnexpectedResponseError, match="no ETag"):
         send(op.get_freeze(), Wire([httpx.Response(200, json={"frozen": False})]).transport)
 
 
@@ -129,7 +129,7 @@ def test_a_failed_connection_reports_whether_the_request_was_sent(
 
 
 def test_every_client_error_is_an_api_error() -> None:
-    kinds = {ConnectionFailedError, UnexpectedAnswerError, ProblemError}
+    kinds = {ConnectionFailedError, UnexpectedResponseError, ProblemError}
     assert all(issubclass(kind, ApiError) for kind in kinds)
     assert issubclass(ApiError, FleetwrightError)
     assert issubclass(PreconditionFailedError, ConflictError)

@@ -11,7 +11,7 @@ from api.client import (
     AsyncClient,
     Client,
     ClientSettingsError,
-    UnexpectedAnswerError,
+    UnexpectedResponseError,
     token_from_environment,
     token_from_file,
 )
@@ -75,7 +75,7 @@ def test_the_token_is_in_no_repr() -> None:
 def test_a_new_token_in_an_invalid_response_is_not_in_the_error(send: Send) -> None:
     call = op.create_token(TokenRequest(name="ci", scopes=frozenset({Scope.READ})))
     broken = httpx.Response(201, json={"secret": [SECRET], "more": SECRET})
-    with pytest.raises(UnexpectedAnswerError) as caught:
+    with pytest.raises(UnexpectedResponseError) as caught:
         send(call, Wire([broken]).transport)
     assert "info: is required; secret: expected text" in str(caught.value)
     assert PART not in "".join(traceback.format_exception(caught.value))

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from api.cli.app import app
-from api.schemas.fault_paths import PathsAnswer
+from api.schemas.fault_paths import PathsResponse
 from tests.testbed.fault_paths import two_rings
 from tests.testbed.service import RunningService
 
@@ -21,7 +21,7 @@ async def test_the_plan_assigns_one_ring_to_each_cable(sqlite_service: RunningSe
     async with sqlite_service.client() as client:
         done = await client.post(PATHS, json=two_rings(choices=True))
     assert done.status_code == 200, done.text
-    answer = PathsAnswer.model_validate_json(done.content)
+    answer = PathsResponse.model_validate_json(done.content)
     assert (answer.flows, answer.connections, answer.fractional_optimum) == (4, 4, 1.0)
     assert (answer.planned.greatest, answer.planned.slowest_ring) == (1.0, 1.0)
     assert (answer.hashed.worst, answer.hashed.slowest_ring_worst) == (2.0, 0.5)  # both rings on one cable

@@ -210,7 +210,7 @@ class TestDiagnoses:
         for scope in (Scope.READ, Scope.PLAN, Scope.OPERATE):
             async with sqlite_service.client(scope) as client:
                 for (method, path), needed in allowed.items():
-                    body: dict[str, Any] | None = {} if method != "GET" else None
+                    body = {"unknown": 0} if method != "GET" else None  # invalid: no allowed request does anything
                     answer = await client.request(method, path, json=body)
                     assert (answer.status_code == 403) == (scope is not needed), (scope, method, path)
 

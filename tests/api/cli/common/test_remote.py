@@ -15,7 +15,7 @@ def test_an_unreachable_service_is_one_line_and_exit_code_1(command: tuple[str, 
     done = cli(*command, "--url", url)
     assert done.code == 1
     (line,) = done.refused
-    assert line.startswith(f"no answer from {url}: ")
+    assert line.startswith(f"no response from {url}: ")
     assert "refused" in line
 
 

@@ -66,7 +66,7 @@ class TestTrees:
         assert "version " in pulled.stderr
         tree.write_text(pulled.stdout)
         assert remote("power", "trees", "check", tree).code == 0
-        assert remote("power", "trees", "delete", "north").stdout == "power tree north is forgotten\n"
+        assert remote("power", "trees", "delete", "north").stdout == "power tree north is deleted\n"
         assert remote("power", "trees", "list", "--format", "json").json == []
 
 

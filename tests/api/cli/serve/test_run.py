@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.cli.conftest import COMMAND, Cli, Shell
+from tests.api.cli.conftest import COMMAND, Cli, Done, Shell
 from tests.testbed.processes import LOOPBACK, free_ports
 from tests.testbed.server import ADMIN_TOKEN
 
@@ -22,15 +22,27 @@ def database(tmp_path: Path) -> Mapping[str, str]:
     return {"FLEETWRIGHT_DATABASE_URL": f"sqlite+aiosqlite:///{tmp_path}/fleetwright.db"}
 
 
+@pytest.fixture
+def serve(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    """`serve` in this process, for what ends before it listens."""
+
+    def run(*args: str | Path, **environment: str) -> Done:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        return cli("serve", *args)
+
+    return run
+
+
 class TestServe:
-    def test_a_port_in_use_is_reported(self, shell: Shell, database: Mapping[str, str]) -> None:
+    def test_a_port_in_use_is_reported(self, serve: Shell, database: Mapping[str, str]) -> None:
         with socket.create_server((LOOPBACK, 0)) as taken:
             port = taken.getsockname()[1]
-            done = shell("serve", "--port", str(port), **database)
+            done = serve("--port", str(port), **database)
         assert (done.code, done.refused) == (2, [f"cannot listen on {LOOPBACK} port {port}: Address already in use"])
 
-    def test_an_address_of_another_host_is_reported(self, shell: Shell, database: Mapping[str, str]) -> None:
-        done = shell("serve", "--host", "192.0.2.1", **database)
+    def test_an_address_of_another_host_is_reported(self, serve: Shell, database: Mapping[str, str]) -> None:
+        done = serve("--host", "192.0.2.1", **database)
         assert (done.code, done.refused) == (
             2,
             ["cannot listen on 192.0.2.1 port 8400: Cannot assign requested address"],
@@ -78,51 +90,47 @@ class TestServe:
         ],
     )
     def test_an_unusable_setting_is_reported_without_its_password(
-        self, name: str, value: str, message: str, shell: Shell
+        self, name: str, value: str, message: str, serve: Shell
     ) -> None:
-        done = shell("serve", **{f"FLEETWRIGHT_{name}": value})
+        done = serve(**{f"FLEETWRIGHT_{name}": value})
         assert done.code == 2
         (line,) = done.refused
         assert line.startswith(message)
         assert PASSWORD not in line
 
     def test_serve_reports_a_file_that_is_not_a_database(
-        self, shell: Shell, database: Mapping[str, str], tmp_path: Path
+        self, serve: Shell, database: Mapping[str, str], tmp_path: Path
     ) -> None:
         (tmp_path / "fleetwright.db").write_text("not a database " * 100)
-        done = shell("serve", **database)
+        done = serve(**database)
         assert done.code == 1
         (line,) = done.refused
         assert line.endswith("fleetwright.db: (sqlite3.DatabaseError) file is not a database")
 
     def test_a_token_file_without_a_valid_token_is_refused(
-        self, shell: Shell, database: Mapping[str, str], tmp_path: Path
+        self, serve: Shell, database: Mapping[str, str], tmp_path: Path
     ) -> None:
         (tmp_path / "token").write_text(PASSWORD)
-        done = shell("serve", FLEETWRIGHT_BOOTSTRAP_TOKEN_FILE=str(tmp_path / "token"), **database)
+        done = serve(FLEETWRIGHT_BOOTSTRAP_TOKEN_FILE=str(tmp_path / "token"), **database)
         assert done.code == 2
         (line,) = done.refused
         assert line.startswith("bootstrap_token_file: ")
         assert PASSWORD not in line
 
-    @pytest.mark.parametrize(("which", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
     def test_serve_prints_its_url_and_the_first_token_once_and_ends_on_a_signal(
-        self,
-        which: signal.Signals,
-        code: int,
-        bare_environment: Mapping[str, str],
-        database: Mapping[str, str],
-        tmp_path: Path,
+        self, bare_environment: Mapping[str, str], database: Mapping[str, str], tmp_path: Path
     ) -> None:
-        stdout, stderr = serve_once(which, {**bare_environment, **database}, tmp_path, code=code)
+        environment = {**bare_environment, **database}
+        stdout, stderr = serve_once(signal.SIGINT, environment, tmp_path, code=130)
         (url,) = re.findall(r"Fleetwright answers on (http://127\.0\.0\.1:\d+)\n", stdout)
         assert f"Try:  curl -H 'Authorization: Bearer TOKEN' {url}/v1/gpus\n" in stdout
         (token,) = re.findall(r"fw_[0-9a-z]{12}_\S{43}", stderr)
         assert token not in stdout
         assert "Traceback" not in stderr
 
-        again = serve_once(which, {**bare_environment, **database}, tmp_path, code=code)
+        again = serve_once(signal.SIGTERM, environment, tmp_path, code=-signal.SIGTERM)
         assert "fw_" not in "".join(again)
+        assert "Traceback" not in "".join(again)
 
     def test_a_given_bootstrap_token_is_not_printed(
         self, bare_environment: Mapping[str, str], database: Mapping[str, str], tmp_path: Path
