@@ -106,28 +106,28 @@ def read_bundle(lines: Iterable[str | bytes]) -> Bundle:
     head: dict[str, Any] = {}
     calls: list[Call] = []
     diagnoses: tuple[Diagnosis, ...] | None = None
-    number, summed = 0, False
+    number, has_checksum = 0, False
     for number, line in enumerate(lines, start=1):
-        if summed:
-            raise _wrong(number, "has lines after the checksum, expected none")
+        if has_checksum:
+            raise _line_error(number, "has lines after the checksum, expected none")
         text, found = _parsed(line, number)
         if not head:
             head = _head(found, number)
         elif isinstance(found, dict) and "sha256" in found:
             if found != {"sha256": digest.hexdigest()}:
-                raise _wrong(number, "the checksum does not match the lines")
-            summed = True
+                raise _line_error(number, "the checksum does not match the lines")
+            has_checksum = True
         elif isinstance(found, dict) and set(found) == {"verdicts"} and diagnoses is None:
             diagnoses = _diagnoses(found, number)
         elif diagnoses is None:
             calls.append(_call(found, text, number))
         else:
-            raise _wrong(number, "expected the checksum after the diagnoses")
+            raise _line_error(number, "expected the checksum after the diagnoses")
         digest.update(f"{text}\n".encode())
-    if not summed:
-        raise _wrong(number, "ends before its checksum, expected the whole bundle")
+    if not has_checksum:
+        raise _line_error(number, "ends before its checksum, expected the whole bundle")
     if diagnoses is None:
-        raise _wrong(number, "has no diagnoses, expected the whole bundle")
+        raise _line_error(number, "has no diagnoses, expected the whole bundle")
     live = _diagnoses({"verdicts": head.get("told", [])}, 1)
     return Bundle(_job(head), _settings(head), str(head["version"]), head["dropped"], tuple(calls), diagnoses, live)
 
@@ -152,48 +152,48 @@ def _canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
 
 
-def _wrong(number: int, message: str) -> RuleError:
+def _line_error(number: int, message: str) -> RuleError:
     return RuleError([(("line", number), message)])
 
 
 def _parsed(line: str | bytes, number: int) -> tuple[str, Any]:
     """Return the text of a line without its end, and its value."""
     if len(line) > MAX_LINE:
-        raise _wrong(number, f"is longer than {MAX_LINE:,} characters")
+        raise _line_error(number, f"is longer than {MAX_LINE:,} characters")
     try:
         text = (line.decode("ascii") if isinstance(line, bytes) else line).removesuffix("\n")
         return text, json.loads(text)
     except UnicodeDecodeError as error:
-        raise _wrong(number, "is no ASCII text, expected a line of a bundle") from error
+        raise _line_error(number, "is no ASCII text, expected a line of a bundle") from error
     except (ValueError, RecursionError) as error:
-        raise _wrong(number, "is no JSON, expected a line of a bundle") from error
+        raise _line_error(number, "is no JSON, expected a line of a bundle") from error
 
 
 def _head(found: Any, number: int) -> dict[str, Any]:
     if not isinstance(found, dict) or found.get("bundle") != FORMAT:
-        raise _wrong(number, f"expected the head of a bundle of format {FORMAT}")
+        raise _line_error(number, f"expected the head of a bundle of format {FORMAT}")
     if unknown := sorted(set(found) - HEAD):
-        raise _wrong(number, f"{unknown[0][:80]!r} is not a known field of the head")
+        raise _line_error(number, f"{unknown[0][:80]!r} is not a known field of the head")
     dropped = found.get("dropped")
     if type(dropped) is not int or dropped < 0 or not isinstance(found.get("version"), str):
-        raise _wrong(number, "expected `dropped`, an integer of at least 0, and `version`, a string")
+        raise _line_error(number, "expected `dropped`, an integer of at least 0, and `version`, a string")
     return found
 
 
 def _call(found: Any, text: str, number: int) -> Call:
     if isinstance(found, list) and len(found) == 2 and found[0] == "judge" and type(found[1]) in (int, float):
         if not -FARTHEST < found[1] < FARTHEST:
-            raise _wrong(number, f"has no valid time, expected seconds within +-{FARTHEST:g}")
+            raise _line_error(number, f"has no valid time, expected seconds within +-{FARTHEST:g}")
         return float(found[1])
     try:
         return from_line(text)
     except (ValueError, RuntimeError) as error:
-        raise _wrong(number, f"is no observation: {error}") from error
+        raise _line_error(number, f"is no observation: {error}") from error
 
 
 def _diagnoses(found: dict[str, Any], number: int) -> tuple[Diagnosis, ...]:
     if not isinstance(found["verdicts"], list):
-        raise _wrong(number, "expected a list of diagnoses")
+        raise _line_error(number, "expected a list of diagnoses")
     try:
         return tuple(Diagnosis.model_validate(diagnosis) for diagnosis in found["verdicts"])
     except ValidationError as error:
@@ -204,17 +204,17 @@ def _job(head: dict[str, Any]) -> Job:
     job = head.get("job")
     fields = {"nodes", "rank_node", "groups", "look_period_s", "heartbeat_s", "fabric"}
     if not isinstance(job, dict) or set(job) != fields:
-        raise _wrong(1, f"expected a job with {', '.join(sorted(fields))}")
+        raise _line_error(1, f"expected a job with {', '.join(sorted(fields))}")
     nodes, rank_node, groups = job["nodes"], job["rank_node"], job["groups"]
     if type(nodes) is not int or not 1 <= nodes <= MAX_NODES:
-        raise _wrong(1, f"expected job.nodes from 1 to {MAX_NODES:,}")
+        raise _line_error(1, f"expected job.nodes from 1 to {MAX_NODES:,}")
     if not is_indices(rank_node, below=nodes) or not 1 <= len(rank_node) <= MAX_NODES:
-        raise _wrong(1, f"expected job.rank_node as 1 to {MAX_NODES:,} nodes from 0 to {nodes - 1}")
+        raise _line_error(1, f"expected job.rank_node as 1 to {MAX_NODES:,} nodes from 0 to {nodes - 1}")
     if not isinstance(groups, list) or not all(is_indices(group, below=len(rank_node)) for group in groups):
-        raise _wrong(1, f"expected job.groups as lists of ranks from 0 to {len(rank_node) - 1}")
+        raise _line_error(1, f"expected job.groups as lists of ranks from 0 to {len(rank_node) - 1}")
     periods = [job["look_period_s"], job["heartbeat_s"]]
     if not all(type(period) in (int, float) and 0.0 < period <= 3600.0 for period in periods):
-        raise _wrong(1, "expected job.look_period_s and job.heartbeat_s from above 0 to 3600 s")
+        raise _line_error(1, "expected job.look_period_s and job.heartbeat_s from above 0 to 3600 s")
     look_period_s, heartbeat_s = map(float, periods)
     members = tuple(tuple(group) for group in groups)
     return Job(nodes, tuple(rank_node), members, look_period_s, heartbeat_s, _fabric(job))
@@ -226,7 +226,9 @@ def _fabric(job: dict[str, Any]) -> JobFabric | None:
         return None
     leaves = fabric.get("leaves") if isinstance(fabric, dict) and len(fabric) == 1 else None
     if not is_leaves(leaves, nodes=job["nodes"]):
-        raise _wrong(1, f"expected job.fabric as null or leaves: the name of the leaf of each of {job['nodes']} nodes")
+        raise _line_error(
+            1, f"expected job.fabric as null or leaves: the name of the leaf of each of {job['nodes']} nodes"
+        )
     return JobFabric(tuple(leaves))
 
 

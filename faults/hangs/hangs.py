@@ -89,11 +89,11 @@ def hangs(state: JobState, settings: HangSettings, *, now_s: float) -> tuple[Dia
     if stall.duration_s < max(settings.cut_still_s, settings.still_steps * stall.step_s):
         return ()
     dead = frozen(state, settings, stall, now_s=now_s)
-    apart = _cut(state, settings, stall, dead)
-    if dead or apart:
+    located_cuts = _cut(state, settings, stall, dead)
+    if dead or located_cuts:
         return (
             *(of_frozen(each, stall, state, now_s=now_s) for each in dead),
-            *(of_cut(each, stall, now_s=now_s) for each in apart),
+            *(of_cut(each, stall, now_s=now_s) for each in located_cuts),
         )
     return _missing_ranks(state, settings, stall, now_s=now_s)
 
@@ -103,10 +103,10 @@ def _cut(state: JobState, settings: HangSettings, stall: Stall, dead: list[Froze
     found = cuts(state, settings, since_s=stall.since_s)
     nodes = {each.node for each in dead}
     found = {ends: cut for ends, cut in found.items() if not nodes.intersection(ends)}
-    apart = placed(found, state, since_s=stall.since_s)
-    if any(isinstance(each, CutLink) for each in apart) and undecided(found, state, since_s=stall.since_s):
-        return [each for each in apart if isinstance(each, CutNode)]
-    return apart
+    located_cuts = placed(found, state, since_s=stall.since_s)
+    if any(isinstance(each, CutLink) for each in located_cuts) and undecided(found, state, since_s=stall.since_s):
+        return [each for each in located_cuts if isinstance(each, CutNode)]
+    return located_cuts
 
 
 def _missing_ranks(state: JobState, settings: HangSettings, stall: Stall, *, now_s: float) -> tuple[Diagnosis, ...]:

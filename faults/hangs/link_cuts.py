@@ -115,11 +115,11 @@ def _cut(state: JobState, ends: Edge) -> Cut:
 
 def _still_talks(node: int, cut_peers: Iterable[int], state: JobState, *, since_s: float) -> bool:
     """Return whether the node exchanged bytes with another node between two samples after the cut."""
-    apart = set(cut_peers)
+    cut_off = set(cut_peers)
     return any(
         pair.moved_from_s >= since_s
         for peer in range(state.job.nodes)
-        if peer not in apart
+        if peer not in cut_off
         for pair in (state.pairs.get((node, peer)), state.pairs.get((peer, node)))
         if pair is not None
     )

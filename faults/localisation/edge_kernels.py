@@ -23,7 +23,7 @@ OUTLYING = 2.0  # scales: below, an edge is no outlier, and its link is not scor
 OUTLIER_SCALES = 2.5  # scales
 SLAB = 0.3  # mean log slowdown of an outlier
 PEAK_T4 = 0.375  # density of t4 at 0
-DEAREST = 0.5  # nats: every reason costs something
+MIN_COST = 0.5  # nats: every reason costs something
 HELD = 6.0  # memory, in windows, of the mean of held-back values
 WINSOR = 2.0
 UNOBSERVED = 1e-6  # squared shares: rounding
@@ -35,12 +35,12 @@ def _odd(residual: float, scale: float, price: float) -> float:
     if residual <= OUTLIER_SCALES * scale:
         return NEVER_ODD
     slab = np.log(max(PEAK_T4 * SLAB / scale, 1.0)) + min(max(residual / SLAB, 0.0), 2.0)
-    cost: float = max(DEAREST, price) + slab
+    cost: float = max(MIN_COST, price) + slab
     return cost
 
 
 @jit_inner
-def _standing_out(  # noqa: PLR0917 - compiled code takes no keywords
+def _mark_outliers(  # noqa: PLR0917 - compiled code takes no keywords
     pair: NDArray[np.int32],
     link_nats: NDArray[np.float64],
     of: Measures,
@@ -117,7 +117,7 @@ def measure(  # noqa: PLR0917 - compiled code takes no keywords
         arrays.scale[edge] = np.sqrt(variance)
         arrays.tail[edge] = 1.0 / (flat + (1.0 / NU - flat) * new)
         read.fresh[edge] = 0.0 if held > 0.0 else new
-    _standing_out(pair, link_nats, of, arrays, feels, read)
+    _mark_outliers(pair, link_nats, of, arrays, feels, read)
     _score(arrays, ways, feels, full, read)
 
 

@@ -19,11 +19,11 @@ from faults.localisation.settings import LocaliserSettings
 from faults.localisation.window_arrays import WindowArrays
 
 CLIPPED_T4 = 1.29  # standard deviation of t(4) / scale, clipped at 5
-LEFT = 0.1587  # the share below one standard deviation
+LOWER_TAIL = 0.1587  # the share below one standard deviation
 SAMPLE = 2048
 FEW = 30  # entities of a kind, for a measured scatter
 ODD_BY_CHANCE = 0.00195  # P(t4 > 6)
-STAYS = 0.7  # nats: a cable congested in the last window most likely still is
+CONTINUED_NATS = 0.7  # nats: a cable congested in the last window most likely still is
 PREVIOUS = 0.5
 WATCHED = 5.0  # nats
 CONGESTED_SLOWDOWN = 0.35  # log slowdown of a congested cable before any was observed: 1.4 times
@@ -60,7 +60,7 @@ def window_arrays(
     price = np.empty(len(all_of))
     broken = settings.price(cables, window_s)
     price[:cables] = np.maximum(PREVIOUS, broken - nats[all_of.slot[:cables]])
-    price[cables:] = np.where(previous[cables:] > 0.0, STAYS, prices.cable)
+    price[cables:] = np.where(previous[cables:] > 0.0, CONTINUED_NATS, prices.cable)
     residual, scale, tail, odd = buffers
     return WindowArrays(
         first=all_of.first, edge=all_of.edge, share=all_of.share,
@@ -76,7 +76,7 @@ def inflation(prices: Prices, all_of: Entities, score: Floats) -> Prices:
     for kind in Kind:
         of_kind = score[all_of.of_kind[kind]]
         if of_kind.size >= FEW:
-            low, middle = _left(of_kind[:: max(1, of_kind.size // SAMPLE)])
+            low, middle = _lower_spread(of_kind[:: max(1, of_kind.size // SAMPLE)])
             new[kind] = max(1.0, (1.0 - rate) * new[kind] + rate * max(1.0, (middle - low) / CLIPPED_T4))
     return replace(prices, inflation=new)
 
@@ -111,9 +111,9 @@ def counted(prices: Prices, all_of: Entities, x: Floats, odd: float) -> Prices:
     )
 
 
-def _left(values: Floats) -> tuple[float, float]:
+def _lower_spread(values: Floats) -> tuple[float, float]:
     """Return one standard deviation below the median, for normal values, and the median."""
-    low, middle = int(LEFT * values.size), values.size // 2
+    low, middle = int(LOWER_TAIL * values.size), values.size // 2
     ordered = np.partition(values, (low, middle))
     return float(ordered[low]), float(ordered[middle])
 
@@ -138,7 +138,7 @@ class FaultRate:
     """The fault rate of one job, as a prior for the next fault: it changes the confidence of a diagnosis, and no bar.
 
     A gamma prior of one fault in `fault_every_h` hours, and the diagnoses since: the rate is (1 + n) / (fault_every_h
-    + t), n and t forgotten over a day.
+    + t), where n and t decay over a day.
     """
 
     count: float = 0.0  # of reported faults

@@ -9,7 +9,7 @@ from faults.diagnosis import Diagnosis, FaultClass, Scope
 
 KEPT: Final = 1024
 SWITCHES: Final = frozenset({Scope.LEAF, Scope.UPLINK})
-WIRES: Final = frozenset({FaultClass.COMM_HANG, FaultClass.COMM_SLOW})
+NETWORK_FAULTS: Final = frozenset({FaultClass.COMM_HANG, FaultClass.COMM_SLOW})
 TOGETHER_S: Final = 5.0  # difference between the onsets that two detectors give for one fault
 SPREADING_S: Final = 30.0  # the links of a slow switch become slow one after the other within this time
 
@@ -65,17 +65,17 @@ class FaultDedup:
 
 def _is_link_of(earlier: Diagnosis, node: Diagnosis) -> bool:
     """A link of a node that hangs or is slow as a whole is no separate fault, unless it was slow much earlier."""
-    wires = node.fault is earlier.fault and node.fault in WIRES
+    network = node.fault is earlier.fault and node.fault in NETWORK_FAULTS
     part = node.scope is Scope.NODE and earlier.scope is Scope.LINK and node.node in (earlier.node, earlier.peer)
     before = node.fault is FaultClass.COMM_SLOW and earlier.onset_s < node.onset_s - TOGETHER_S
-    return wires and part and not before
+    return network and part and not before
 
 
 def _is_behind(earlier: Diagnosis, switch: Diagnosis) -> bool:
     """A NIC or link that became slow together with a switch, and justifies no isolation, belongs to the switch."""
-    wire = earlier.scope in (Scope.NODE, Scope.LINK) and earlier.fault is switch.fault and not earlier.isolate
+    network = earlier.scope in (Scope.NODE, Scope.LINK) and earlier.fault is switch.fault and not earlier.isolate
     with_it = -TOGETHER_S <= earlier.onset_s - switch.onset_s <= SPREADING_S
-    return switch.scope in SWITCHES and wire and with_it
+    return switch.scope in SWITCHES and network and with_it
 
 
 def merged(before: Diagnosis, now: Diagnosis) -> Diagnosis:

@@ -48,7 +48,7 @@ def combine(pairwise: Sequence[Diagnosis], fit: Sequence[Diagnosis]) -> Iterator
     given, ends = set(), set[int]()
     for diagnosis in pairwise:
         key = key_of(diagnosis)
-        if _is_wire(diagnosis):
+        if _is_network_fault(diagnosis):
             if switch and key not in fitted:
                 continue
             ends |= _ends(diagnosis)
@@ -57,11 +57,11 @@ def combine(pairwise: Sequence[Diagnosis], fit: Sequence[Diagnosis]) -> Iterator
             yield diagnosis
         given.add(key)
     for diagnosis in fit:
-        if key_of(diagnosis) not in given and not (_is_wire(diagnosis) and ends & _ends(diagnosis)):
+        if key_of(diagnosis) not in given and not (_is_network_fault(diagnosis) and ends & _ends(diagnosis)):
             yield diagnosis
 
 
-def _is_wire(diagnosis: Diagnosis) -> bool:
+def _is_network_fault(diagnosis: Diagnosis) -> bool:
     return diagnosis.fault is FaultClass.COMM_SLOW and diagnosis.scope in (Scope.NODE, Scope.LINK)
 
 

@@ -25,9 +25,8 @@ class MonitorSettings(Frozen):
     hangs: HangSettings = HangSettings()
     crashes: CrashSettings = CrashSettings()
     slow: SlowSettings | None = SlowSettings()  # None: hangs and crashes only
-    jobwide: LargeJobSettings = (
-        LargeJobSettings()
-    )  # replaces `slow` for many nodes, and joins it if the leaves are known
+    # Replaces `slow` for many nodes, and joins it if the leaves are known.
+    jobwide: LargeJobSettings = LargeJobSettings()
 
     @model_validator(mode="after")
     def _no_second_too_short(self) -> Self:

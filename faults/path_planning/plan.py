@@ -25,12 +25,7 @@ EXACT: Final = 1e-9
 SWAPS: Final = 24  # rounds in which all are first tried whole again; then the removed flows are split
 PATIENCE: Final = 100  # rounds without fewer flows left
 MAX_LEFT: Final = 16  # with more, another number of parts is tried
-MAX_TAKEN: Final = (
-    1,
-    1,
-    2,
-    4,
-)  # candidates for removal beside a flow that does not fit: the choice is random among these
+MAX_REMOVED: Final = (1, 1, 2, 4)  # a flow that does not fit removes one of these numbers of others, at random
 ROUNDS: Final = 160  # removals per number of parts
 COUNTS: Final = 2  # numbers of parts that are tried for all flows at once, and in a repair
 RAISE: Final = 1.01  # of the limit, when even the most connections do not fit
@@ -237,14 +232,14 @@ def _evicted(assignment: Assignment, traffic: Traffic, flows: Sequence[int], rng
     for part in assignment.paths:
         beside[UP, part.source].append(part.flow)
         beside[DOWN, part.target].append(part.flow)
-    taken: set[int] = set()
+    removed: set[int] = set()
     for flow in flows:
         for part in parts_of(traffic, flow, first_count(traffic, flow)):
             way = rng.choice(((UP, part.source), (DOWN, part.target)))
-            found = sorted(set(beside[way]) - taken)
-            taken |= set(rng.sample(found, min(len(found), rng.choice(MAX_TAKEN))))
-    assignment.take_flows(taken)
-    return sorted(taken)
+            found = sorted(set(beside[way]) - removed)
+            removed |= set(rng.sample(found, min(len(found), rng.choice(MAX_REMOVED))))
+    assignment.take_flows(removed)
+    return sorted(removed)
 
 
 def _force(assignment: Assignment, traffic: Traffic, left: Sequence[int], limit: float) -> None:

@@ -53,11 +53,11 @@ class Congestion:
         return float(factor[here].max(initial=1.0))
 
     def _draw(self, from_s: float) -> None:
-        how = self._congestion_rates
-        count = int(self._rng.poisson(how.per_uplink_h * self._uplinks * _BLOCK_S / 3600.0))
+        rates = self._congestion_rates
+        count = int(self._rng.poisson(rates.per_uplink_h * self._uplinks * _BLOCK_S / 3600.0))
         begin = self._drawn_to_s + self._rng.uniform(0.0, _BLOCK_S, count)
-        end = begin + self._rng.exponential(how.mean_s, count)
-        factor = 1.0 + how.excess * self._rng.lognormal(0.0, how.sigma, count)
+        end = begin + self._rng.exponential(rates.mean_s, count)
+        factor = 1.0 + rates.excess * self._rng.lognormal(0.0, rates.sigma, count)
         uplink = self._rng.integers(0, self._uplinks, count).astype(np.float64)
         kept = self._events[:, self._events[2] > from_s - _BLOCK_S]  # the scorer reads the recent past
         self._events = np.concatenate([kept, np.stack([uplink, begin, end, factor])], axis=1)

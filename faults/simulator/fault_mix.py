@@ -30,7 +30,7 @@ PUBLIC: Mapping[FaultKind, float] = MappingProxyType(
         FaultKind.UPLINK: 1.0,
     }
 )
-SLOW_ONES: Mapping[FaultKind, float] = MappingProxyType(
+SLOW_SHARES: Mapping[FaultKind, float] = MappingProxyType(
     {kind: share for kind, share in PUBLIC.items() if kind in SLOW or kind is FaultKind.STRAGGLER}
 )
 NEGATIVES: Mapping[FaultKind, float] = MappingProxyType(

@@ -127,7 +127,7 @@ def job(
             scorer.observe(now_s, diagnoses, congested=planes.congested)
         observability.observe(from_s, from_s + window_s, planes.reported, with_records=planes.with_records)
     scorer.hide(observability.hidden)
-    return Outcome(hours=until_s / HOUR_S, tally=scorer.tally, spent_s=spent_s, wrongs=scorer.wrongs)
+    return Outcome(hours=until_s / HOUR_S, tally=scorer.tally, spent_s=spent_s, false_diagnoses=scorer.false_diagnoses)
 
 
 def schedule(scenario: Scenario, cluster: Cluster, *, until_s: float, rng: np.random.Generator) -> list[FaultEvent]:

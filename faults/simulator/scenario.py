@@ -6,7 +6,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from faults.simulator.congestion import CongestionRates
-from faults.simulator.fault_mix import SLOW_ONES, FaultMix
+from faults.simulator.fault_mix import SLOW_SHARES, FaultMix
 from faults.simulator.fault_schedule import SLOW, FaultKind
 from faults.simulator.noise import LAB, Noise
 from faults.simulator.telemetry import Losses
@@ -41,7 +41,7 @@ class Scenario:
 
 
 _LEAVES = FaultMix(shares={FaultKind.LEAF: 0.75, FaultKind.UPLINK: 0.25})
-_SLOW = FaultMix(shares={kind: share for kind, share in SLOW_ONES.items() if kind in SLOW})
+_SLOW = FaultMix(shares={kind: share for kind, share in SLOW_SHARES.items() if kind in SLOW})
 _SMALL = FaultMix(
     shares={FaultKind.STRAGGLER: 1.0},
     factors=(1.03,),
@@ -53,7 +53,7 @@ _SMALL = FaultMix(
 )
 _RARE = FaultMix(lasting_s=300.0, rest_s=2.4 * HOUR_S, first_s=2.4 * HOUR_S)  # of 16,384 ranks; 1.8 to 3.1 h published
 _CLUSTER = "as in a real cluster: a fault every few hours"
-_EIGHT = FaultMix(shares=SLOW_ONES, congested=1.0, together=(8, 8), negatives=2.0)  # sixteen each time
+_EIGHT = FaultMix(shares=SLOW_SHARES, congested=1.0, together=(8, 8), negatives=2.0)  # sixteen each time
 _BUSY = CongestionRates(per_uplink_h=5.0)
 
 
@@ -104,7 +104,7 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
         ),
         "public": Scenario(
             "slow faults of the public mix, up to 8 at once, under ten times the congestion",
-            FaultMix(shares=SLOW_ONES),
+            FaultMix(shares=SLOW_SHARES),
             congestion_rates=_BUSY,
         ),
         "eight": Scenario("eight slow faults at once, every time", _EIGHT),

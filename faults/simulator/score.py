@@ -125,7 +125,7 @@ class Scorer:
         self._run: dict[Key, tuple[float, float]] = {}  # start and last time of the uninterrupted diagnosis
         self._out: dict[int, float] = {}
         self._policy = QuarantineOutcome(fabric)
-        self.wrongs: list[tuple[float, Diagnosis]] = []
+        self.false_diagnoses: list[tuple[float, Diagnosis]] = []
 
     def _is_eligible(self, one: FaultEvent, until_s: float) -> bool:
         """Return whether the fault is large and long enough to count as missed."""
@@ -196,13 +196,13 @@ class Scorer:
             self.tally.congestion += 1
         else:
             self.tally.wrong += 1
-            self.wrongs.append((now_s, diagnosis))
+            self.false_diagnoses.append((now_s, diagnosis))
 
     def _isolate(self, now_s: float, node: int, diagnosis: Diagnosis, faulty: AbstractSet[int | None]) -> None:
         before_s, self._out[node] = self._out.get(node, -AGAIN_S), now_s
         if now_s - before_s >= AGAIN_S and node not in faulty:
             self.tally.false_isolations += 1
-            self.wrongs.append((now_s, diagnosis))
+            self.false_diagnoses.append((now_s, diagnosis))
 
 
 def _key(diagnosis: Diagnosis) -> Key:
@@ -214,10 +214,10 @@ class Outcome:
     hours: float = 0.0
     tally: Tally = field(default_factory=Tally)
     spent_s: list[float] = field(default_factory=list)  # by the detectors, per window
-    wrongs: list[tuple[float, Diagnosis]] = field(default_factory=list)
+    false_diagnoses: list[tuple[float, Diagnosis]] = field(default_factory=list)
 
     def add(self, other: "Outcome") -> None:
         self.hours += other.hours
         self.tally.add(other.tally)
         self.spent_s += other.spent_s
-        self.wrongs += other.wrongs
+        self.false_diagnoses += other.false_diagnoses

@@ -24,7 +24,7 @@ _SILENCE_SHOWN_S = 6.0  # of silence alone: all ranks progress, and later snapsh
 _SETTLED_S = 40.0  # after this time only the set of reporting agents changes
 _SPARSE_S = 5.0  # snapshot period from then on
 _UNKNOWN = 0.005  # of machines unknown to the independent source
-_HOLDING = HANGS | {FaultKind.PAUSE, FaultKind.SILENCE}
+_STALLING = HANGS | {FaultKind.PAUSE, FaultKind.SILENCE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,28 +83,28 @@ class StallPlane:
         rng = np.random.default_rng([seed, 9])
         self._phase_s = rng.uniform(0.0, BEAT_S, cluster.shape.nodes)
         self.unknown = rng.random(cluster.shape.nodes) < _UNKNOWN  # by the independent source
-        self._held_by: tuple[FaultEvent, ...] = ()
+        self._planned_for: tuple[FaultEvent, ...] = ()
         self._plan: Timetable | None = None
         self._cuts: tuple[Cut, ...] = ()
 
     def between(
         self, from_s: float, to_s: float, *, reported: NDArray[np.bool_], events: Sequence[FaultEvent]
     ) -> Iterator[Progress]:
-        holding = tuple(one for one in events if one.kind in _HOLDING)
-        if not holding:
-            self._held_by, self._plan = (), None
+        stalling = tuple(one for one in events if one.kind in _STALLING)
+        if not stalling:
+            self._planned_for, self._plan = (), None
             return
-        if holding != self._held_by or self._plan is None:
-            begin_s = min(one.from_s for one in holding) - _LEAD_S
+        if stalling != self._planned_for or self._plan is None:
+            begin_s = min(one.from_s for one in stalling) - _LEAD_S
             # The restart of the job after the event is not simulated.
-            until_s = max(one.to_s for one in holding) + 2 * STEP_S
-            self._plan = timetable(self._cluster, list(holding), from_s=begin_s, to_s=until_s, seed=self._seed)
-            self._held_by, self._cuts = holding, cuts(self._cluster.fabric, holding)
-        for at_s in _ticks(from_s, to_s, holding):
-            yield self._progress(at_s, self._plan, reported, holding)
+            until_s = max(one.to_s for one in stalling) + 2 * STEP_S
+            self._plan = timetable(self._cluster, list(stalling), from_s=begin_s, to_s=until_s, seed=self._seed)
+            self._planned_for, self._cuts = stalling, cuts(self._cluster.fabric, stalling)
+        for at_s in _ticks(from_s, to_s, stalling):
+            yield self._progress(at_s, self._plan, reported, stalling)
 
     def _progress(
-        self, at_s: float, plan: Timetable, reported: NDArray[np.bool_], holding: tuple[FaultEvent, ...]
+        self, at_s: float, plan: Timetable, reported: NDArray[np.bool_], stalling: tuple[FaultEvent, ...]
     ) -> Progress:
         per_node = self._cluster.shape.per_node
         stamp_s = at_s + self._skew_s - np.mod(at_s + self._skew_s - self._phase_s, BEAT_S)
@@ -112,7 +112,7 @@ class StallPlane:
         entered, finished = plan.counts_at(np.repeat(report_s, per_node))
         reported, alive = reported.copy(), np.where(self.unknown, -1, 1).astype(np.int8)
         gone, saving = np.zeros(reported.size, dtype=bool), np.zeros(reported.size, dtype=bool)
-        for one in holding:
+        for one in stalling:
             if one.kind is FaultKind.CRASH and at_s >= one.from_s and takes_machine(one):
                 reported[one.at] = False  # only the independent source observes that the machine has stopped
                 alive[one.at] = 0 if at_s >= one.from_s + _PING_S and not self.unknown[one.at] else alive[one.at]
@@ -137,9 +137,9 @@ class StallPlane:
         )
 
 
-def _ticks(from_s: float, to_s: float, holding: tuple[FaultEvent, ...]) -> list[float]:
-    last_s = max(one.from_s + _SILENCE_SHOWN_S if one.kind is FaultKind.SILENCE else one.to_s for one in holding)
-    settled_s = max(one.from_s for one in holding) + _SETTLED_S
+def _ticks(from_s: float, to_s: float, stalling: tuple[FaultEvent, ...]) -> list[float]:
+    last_s = max(one.from_s + _SILENCE_SHOWN_S if one.kind is FaultKind.SILENCE else one.to_s for one in stalling)
+    settled_s = max(one.from_s for one in stalling) + _SETTLED_S
     ticks = np.arange(np.ceil(from_s / BEAT_S), np.ceil(min(to_s, last_s) / BEAT_S))
     sparse = round(_SPARSE_S / BEAT_S)
     return [float(tick * BEAT_S) for tick in ticks if tick * BEAT_S < settled_s or tick % sparse == 0]

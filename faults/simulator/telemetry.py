@@ -22,9 +22,8 @@ class Telemetry:
         down = rng.random(nodes) < losses.agents
         self._back_s = np.where(down, rng.exponential(losses.outage_s, nodes), -np.inf)
         self.run: NDArray[np.bool_] = ~down  # agents that ran during the whole last window
-        self.with_records: NDArray[np.bool_] = np.ones(
-            nodes, dtype=bool
-        )  # nodes whose ranks' records of the last window arrive
+        # Nodes whose ranks' records of the last window arrive.
+        self.with_records: NDArray[np.bool_] = np.ones(nodes, dtype=bool)
         self.skew_s: NDArray[np.float64] = rng.uniform(-losses.skew_s, losses.skew_s, nodes)
 
     def reported(self, from_s: float, to_s: float) -> NDArray[np.bool_]:

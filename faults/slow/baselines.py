@@ -128,10 +128,10 @@ class History:
     selection by chance does not make the noise small.
     """
 
-    def __init__(self, nodes: int, most: int, ripe_after: int, overlap: float) -> None:
+    def __init__(self, nodes: int, most: int, baseline_age: int, overlap: float) -> None:
         self._waiting: deque[tuple[Floats, Floats]] = deque()
         self._all, self._calm = Sample(nodes * nodes, most), Sample(nodes * nodes, most)
-        self._nodes, self._most, self._ripe_after, self._overlap = nodes, most, ripe_after, overlap
+        self._nodes, self._most, self._baseline_age, self._overlap = nodes, most, baseline_age, overlap
         self._known: tuple[int, Floats, Floats] | None = None
 
     def __len__(self) -> int:
@@ -142,7 +142,7 @@ class History:
             self._waiting.clear()
             return
         self._waiting.append((log_mbit, np.where(suspects, np.nan, log_mbit)))
-        if len(self._waiting) > self._ripe_after:
+        if len(self._waiting) > self._baseline_age:
             whole, calm = self._waiting.popleft()
             self._all.take(whole.ravel())
             self._calm.take(calm.ravel())
@@ -174,10 +174,10 @@ class History:
             logs, calm = self._all.rows, self._calm.rows
             observed = np.flatnonzero(np.isfinite(logs).any(axis=0))
             logs, middle = logs[:, observed], _columns(calm[:, observed])
-            apart = logs - middle
+            residuals = logs - middle
             usual, spread = np.full((2, self._nodes * self._nodes), np.nan)
             usual[observed] = middle
-            spread[observed] = NORMAL * _columns(np.abs(apart - _columns(apart.T)[:, None]))
+            spread[observed] = NORMAL * _columns(np.abs(residuals - _columns(residuals.T)[:, None]))
             shape = (self._nodes, self._nodes)
             self._known = (total, usual.reshape(shape), spread.reshape(shape))
         return self._known[1], self._known[2]

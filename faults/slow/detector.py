@@ -27,7 +27,7 @@ STALLED_STEPS: Final = 5.0  # of usual length without a step: a hang, which is n
 MIN_STALL_S: Final = 1.5
 MIN_USUAL: Final = 10  # steps
 EARLY: Final = 0.9  # of a period, within which an early call counts as on time
-RIPE: Final = 2.0  # windows, after which a message counts as usual: long enough for a suspicion to arise
+BASELINE_AGE: Final = 2.0  # windows, after which a message counts as usual: long enough for a suspicion to arise
 EXPLAINED: Final = 0.75  # share of the log of longer steps that a link beside a node without counters must explain
 CPU_WAIT_SHARE: Final = 0.5  # of a rank's extra time, spent waiting for a core: then the host's load is the cause
 SILENT_S: Final = 3.0  # an agent reports a process each second
@@ -45,8 +45,10 @@ class SlowDetector:
         nodes = job.nodes if job.nodes <= s.max_nodes else 0  # nodes whose pairs are evaluated
         self._sockets = Sockets(nodes, 2 * s.window_s + 1.0)
         self._wires = NetworkDetector(self._sockets, s)
-        self._delays = Delays(nodes, keep_s=2 * RIPE * s.window_s, ripe_s=RIPE * s.window_s)
-        self._probe_evidence = ProbeEvidence(nodes, keep_s=2 * RIPE * s.window_s, ripe_s=RIPE * s.window_s)
+        self._delays = Delays(nodes, keep_s=2 * BASELINE_AGE * s.window_s, baseline_age_s=BASELINE_AGE * s.window_s)
+        self._probe_evidence = ProbeEvidence(
+            nodes, keep_s=2 * BASELINE_AGE * s.window_s, baseline_age_s=BASELINE_AGE * s.window_s
+        )
         self._ends = ProbeDeduplicator(nodes, most=nodes * nodes)
         self._waiting = Waiting(self._sockets, s)
         self._steps, self._gaps, self._cores = Steps(ranks), ComputeGaps(ranks, s), CpuWaits(ranks)
@@ -98,9 +100,9 @@ class SlowDetector:
         return self._diagnoses
 
     def _evaluate(self, now_s: float) -> Evaluated | None:
-        suspected, ripe_s = self._suspected(), RIPE * self._settings.window_s
-        self._delays.ripen(now_s, suspected=suspected)
-        self._waiting.take(now_s, suspected=suspected, ripe_s=ripe_s)
+        suspected, baseline_age_s = self._suspected(), BASELINE_AGE * self._settings.window_s
+        self._delays.extend_baseline(now_s, suspected=suspected)
+        self._waiting.take(now_s, suspected=suspected, baseline_age_s=baseline_age_s)
         probed = self._probe_evidence.evaluate(now_s, suspected=suspected)
         return self._wires.evaluate(
             now_s, self._delays, probed, suspected=suspected, false_per_window=self._price(now_s)
@@ -177,7 +179,7 @@ class SlowDetector:
         measured = None if measured is None else measured.without(by_ranks)
         waits = self._waiting.window(
             now_s - s.window_s, now_s, now_mbit=evaluated.bandwidth_mbit, usual_mbit=evaluated.usual_mbit,
-            clocks_apart_s=self._delays.clocks_apart_s(),
+            clock_offsets_s=self._delays.clock_offsets_s(),
         )  # fmt: skip
         passed: dict[Hashable, diagnoses.NetworkFault] = {}
         for slow in sorted(evaluated.slow, key=lambda each: -each.saved):
@@ -236,7 +238,7 @@ class SlowDetector:
         before = self._named.get(wire.key)
         if before is None:
             return diagnoses.Named(*diagnoses.named(wire.found)[:2], at_s=wire.confirmed_s)
-        return before.again(wire.found, now_s=now_s)
+        return before.updated(wire.found, now_s=now_s)
 
 
 def _may_wait_for_others(slow: Slow, measured: Harm, unobserved: frozenset[int]) -> bool:

@@ -53,11 +53,11 @@ def informative(found: Sequence[NetworkFault]) -> Sequence[NetworkFault]:
     return [wire for wire in found if wire.slow.probed] or found
 
 
-def named(polls: Sequence[NetworkFault]) -> Hypothesis:
+def named(evaluations: Sequence[NetworkFault]) -> Hypothesis:
     """Return the likeliest hypothesis over all evaluations; a link, unless a NIC is clearly likelier or probes found
     it.
     """
-    found = informative(polls)
+    found = informative(evaluations)
     sums: dict[Hypothesis, float] = {}
     link_nats = 0.0 if found[0].slow.probed else LINK_NATS
     for wire in found:
@@ -72,16 +72,20 @@ class Named:
     peer: int | None
     at_s: float
 
-    def again(self, polls: Sequence[NetworkFault], *, now_s: float) -> "Named":
+    def updated(self, evaluations: Sequence[NetworkFault], *, now_s: float) -> "Named":
         """Return the same name; or the NIC for its link after probes, with the margin that isolation needs."""
-        node, peer, _ = named(polls)
+        node, peer, _ = named(evaluations)
         if self.peer is None or peer is not None or node not in (self.node, self.peer):
             return self
-        return Named(node, None, now_s) if informative(polls)[0].slow.probed and _no_link(polls, node) else self
+        return (
+            Named(node, None, now_s)
+            if informative(evaluations)[0].slow.probed and _no_link(evaluations, node)
+            else self
+        )
 
 
-def direction(polls: Sequence[NetworkFault], node: int) -> Direction:
-    found = informative(polls)
+def direction(evaluations: Sequence[NetworkFault], node: int) -> Direction:
+    found = informative(evaluations)
     tx, rx, both = (
         sum(wire.likely.get((node, None, way), 0.0) for wire in found) / len(found)
         for way in (Direction.TX, Direction.RX, Direction.BOTH)
@@ -180,9 +184,9 @@ def _workload(
     )
 
 
-def _no_link(polls: Sequence[NetworkFault], node: int) -> bool:
+def _no_link(evaluations: Sequence[NetworkFault], node: int) -> bool:
     """Return whether each of the node's links alone is so much less likely that the node may be isolated."""
-    found = informative(polls)
+    found = informative(evaluations)
     sums: dict[bool, dict[Hypothesis, float]] = {True: {}, False: {}}
     for wire in found:
         for hypothesis, nats in wire.likely.items():

@@ -31,9 +31,7 @@ class Slow:
     entity: Entity
     saved: float  # share of the window's time
     own: bool  # against its own history; otherwise against its peers
-    log_likelihoods: Mapping[Entity, float] = field(
-        default_factory=dict
-    )  # log likelihoods of it and of its alternatives
+    log_likelihoods: Mapping[Entity, float] = field(default_factory=dict)  # of it and of its alternatives
     probed: bool = False  # found by probes
 
     @property

@@ -46,7 +46,7 @@ def ahead_of(ways_s: Mapping[tuple[int, int], float], *, nodes: int) -> Floats:
     late call.  A ring, or messages both ways, separate w from the offsets.  Transit times differ far less than NTP
     clocks.
     """
-    apart = np.full((nodes, nodes), np.nan)
+    offsets = np.full((nodes, nodes), np.nan)
     left = set(ways_s)
     while left:
         pairs = _joined(left)
@@ -57,8 +57,8 @@ def ahead_of(ways_s: Mapping[tuple[int, int], float], *, nodes: int) -> Floats:
         known_s = np.array([ways_s[pair] for pair in sorted(pairs)])
         found, known = _solved(ends, known_s, count=len(members))
         if known:
-            apart[np.ix_(members, members)] = found[None, :] - found[:, None]
-    return apart
+            offsets[np.ix_(members, members)] = found[None, :] - found[:, None]
+    return offsets
 
 
 def _solved(ends: Ints, known_s: Floats, *, count: int) -> tuple[Floats, bool]:
@@ -99,7 +99,7 @@ class _Pair:
     known: tuple[int, float, float, float] = (0, 0.0, 0.0, 0.0)  # messages counted, clocks apart, median, scatter
     taken: int = 0
 
-    def ripen(self, until_s: float, *, forget: bool) -> None:
+    def extend_baseline(self, until_s: float, *, forget: bool) -> None:
         while self.recent and self.recent[0][0] < until_s:
             _, message = self.recent.popleft()
             if not forget:
@@ -130,8 +130,8 @@ class _Pair:
 class Delays:
     """Delays of the messages of all pairs; without a suspicion, messages older than `ripe_s` join the baseline."""
 
-    def __init__(self, nodes: int, *, keep_s: float, ripe_s: float) -> None:
-        self._nodes, self._keep_s, self._ripe_s = nodes, keep_s, ripe_s
+    def __init__(self, nodes: int, *, keep_s: float, baseline_age_s: float) -> None:
+        self._nodes, self._keep_s, self._baseline_age_s = nodes, keep_s, baseline_age_s
         self._passes: dict[tuple[int, int], _Pair] = {}
         self._called: dict[tuple[int, int], tuple[float, int]] = {}  # (step, rank) -> called, node
         self._waiting: dict[tuple[int, int], tuple[int, float, float]] = {}  # (step, source) -> node, called, received
@@ -145,14 +145,14 @@ class Delays:
         if isinstance(values, PointToPoint) and observation.rank is not None and values.step is not None:
             self._pass(observation.rank, observation.node, values, values.step)
 
-    def ripen(self, now_s: float, *, suspected: bool) -> None:
+    def extend_baseline(self, now_s: float, *, suspected: bool) -> None:
         """Move old messages into the baseline; during a suspicion discard them."""
-        until_s = now_s - (self._keep_s if suspected else self._ripe_s)
+        until_s = now_s - (self._keep_s if suspected else self._baseline_age_s)
         for pair in self._passes.values():
-            pair.ripen(until_s, forget=suspected)
+            pair.extend_baseline(until_s, forget=suspected)
 
     def slowdowns(self, from_s: float, to_s: float) -> tuple[Floats, Floats]:
-        pairs, known_s = self._passes, self.clocks_apart_s()
+        pairs, known_s = self._passes, self.clock_offsets_s()
         apart_s = np.nan_to_num(known_s)
         y, sigma = np.full((2, self._nodes, self._nodes), np.nan)
         now = {
@@ -175,7 +175,7 @@ class Delays:
             sigma[pair] = np.hypot(MIN_SIGMA, noise)
         return y, sigma
 
-    def clocks_apart_s(self) -> Floats:
+    def clock_offsets_s(self) -> Floats:
         """Return the clock offset of j against i, by pair [i, j]; NaN if messages do not determine it."""
         taken = sum(pair.taken for pair in self._passes.values())
         if taken >= min(1.1 * self._taken, self._taken + len(self._passes) * (BASELINE // 10)) and taken > self._taken:

@@ -161,16 +161,16 @@ class View:
 
 
 class ProbeEvidence:
-    def __init__(self, nodes: int, *, keep_s: float, ripe_s: float) -> None:
+    def __init__(self, nodes: int, *, keep_s: float, baseline_age_s: float) -> None:
         self._nodes, self._health = nodes, Health()
-        self._probes = Probes(nodes, keep_s=keep_s, ripe_s=ripe_s)
+        self._probes = Probes(nodes, keep_s=keep_s, baseline_age_s=baseline_age_s)
 
     def observe(self, observation: Observation) -> None:
         self._probes.observe(observation)
 
     def evaluate(self, now_s: float, *, suspected: bool) -> tuple[View, ...]:
         """Evaluate against the past and against the others; empty without probes."""
-        self._health.take(self._probes.ripen(now_s, suspected=suspected))
+        self._health.take(self._probes.extend_baseline(now_s, suspected=suspected))
         ratios = self._probes.ratios(now_s - SINCE_S[-1])
         if ratios is None:
             return ()

@@ -58,8 +58,8 @@ class _Past:
 class Probes:
     """Probes of all pairs; without a suspicion, values older than `ripe_s` join the baseline."""
 
-    def __init__(self, nodes: int, *, keep_s: float, ripe_s: float) -> None:
-        self._nodes, self._keep_s, self._ripe_s = nodes, keep_s, ripe_s
+    def __init__(self, nodes: int, *, keep_s: float, baseline_age_s: float) -> None:
+        self._nodes, self._keep_s, self._baseline_age_s = nodes, keep_s, baseline_age_s
         self._line: dict[tuple[int, int], int] = {}
         self._past: list[_Past] = []
         self._recent = np.empty((0, 2, MAX_RECENT))  # known at, value
@@ -81,9 +81,9 @@ class Probes:
         recent[:, -1] = observation.at_s, value_s
         self._past[line].fresh.append((observation.at_s, value_s))
 
-    def ripen(self, now_s: float, *, suspected: bool) -> Floats:
+    def extend_baseline(self, now_s: float, *, suspected: bool) -> Floats:
         """Move old probes into the baseline, or discard them during a suspicion; return r of the moved probes."""
-        until_s = now_s - (self._keep_s if suspected else self._ripe_s)
+        until_s = now_s - (self._keep_s if suspected else self._baseline_age_s)
         found: list[Floats] = []
         for line, past in enumerate(self._past):
             values: list[float] = []

@@ -82,23 +82,23 @@ class Waiting:
         self._moments: deque[_Moment] = deque()
         self._past: deque[_Moment] = deque(maxlen=KEPT_POLLS)
 
-    def take(self, now_s: float, *, suspected: bool, ripe_s: float) -> None:
+    def take(self, now_s: float, *, suspected: bool, baseline_age_s: float) -> None:
         last_s = self._moments[-1].at_s if self._moments else now_s - self._settings.window_s
         polls = max(self._sockets.rows, key=len)  # of any node: one without an agent has none
         for at_s in sorted({row.at_s for row in polls if last_s < row.at_s <= now_s}):
             moment = self._moment(at_s)
             if moment is not None:
                 self._moments.append(moment)
-        while self._moments and self._moments[0].at_s < now_s - (2 * ripe_s if suspected else ripe_s):
+        while self._moments and self._moments[0].at_s < now_s - (2 * baseline_age_s if suspected else baseline_age_s):
             moment = self._moments.popleft()
             if not suspected:
                 self._past.append(moment)
 
     def window(
-        self, from_s: float, to_s: float, *, now_mbit: Floats, usual_mbit: Floats, clocks_apart_s: Floats
+        self, from_s: float, to_s: float, *, now_mbit: Floats, usual_mbit: Floats, clock_offsets_s: Floats
     ) -> Waits:
         rate = np.nan_to_num(now_mbit) * 1e6 / 8
-        otherwise_s = -clocks_apart_s if np.isfinite(clocks_apart_s).any() else np.zeros_like(rate)
+        otherwise_s = -clock_offsets_s if np.isfinite(clock_offsets_s).any() else np.zeros_like(rate)
         offset_s = self._offsets(np.nan_to_num(usual_mbit) * 1e6 / 8, otherwise_s)
         moments = [moment for moment in self._moments if from_s <= moment.at_s <= to_s]
         data, acks = np.zeros_like(rate), np.zeros_like(rate)

@@ -56,14 +56,14 @@ def step(
 ) -> CusumBank:
     """Add one window; `after` is the state of the filter without slowdown."""
     sway = keep * bank.sway
-    apart = sizes[:, None] - observation.expected + (bank.usual + sway)  # the difference between the two filters
-    surprise = observation.surprise - apart
+    difference = sizes[:, None] - observation.expected + (bank.usual + sway)  # the difference between the two filters
+    surprise = observation.surprise - difference
     pause = pause_density * sqrt(2.0 * pi) * gain.deviation  # densities without the factor common to all sizes
     reported = _log_density(surprise / gain.deviation, pause) - _log_density(
         observation.surprise / gain.deviation, pause
     )
     evidence = bank.evidence + np.minimum(reported, most) * observation.observed
-    live = (evidence > 0.0) & (apart >= STALE * sizes[:, None])
+    live = (evidence > 0.0) & (difference >= STALE * sizes[:, None])
     limit = WINSOR * gain.deviation
     cut = np.minimum(np.maximum(surprise, -limit), limit)
     return CusumBank(

@@ -161,11 +161,11 @@ class Stragglers:
             if unsupported[node] >= self.settings.forget_windows:
                 state = _recovered(state, node, doubtful=not named[node].isolate)
                 del named[node], unsupported[node]
-        for found in self._found(state, now_s, window_s):
+        for found in self._suspects(state, now_s, window_s):
             if not self._own(state, found):
                 state = self._limit_evidence(state, found.node, window_s)
             else:
-                state = _adopted(state, found)
+                state = _with_known_lateness(state, found)
                 diagnosis = self._diagnosis(found, float(state.shift[found.node]), now_s)
                 old = named.get(found.node)
                 kept = {} if old is None else {"detected_s": old.detected_s, "onset_s": old.onset_s}
@@ -174,7 +174,7 @@ class Stragglers:
         after = replace(state, named=MappingProxyType(named), unsupported=MappingProxyType(unsupported))
         return after, tuple(named[node] for node in sorted(named))
 
-    def _found(self, state: StragglerState, now_s: float, window_s: float) -> list[_Suspect]:
+    def _suspects(self, state: StragglerState, now_s: float, window_s: float) -> list[_Suspect]:
         bank, settings = state.bank, self.settings
         *sums, last = settings.bars(self.nodes, window_s)
         bars, least = np.array(sums), settings.least(window_s)
@@ -252,7 +252,7 @@ def _mean_lateness(state: StragglerState, nodes: Ints, size: int | None, windows
     return np.asarray(late + learnt[nodes])
 
 
-def _adopted(state: StragglerState, found: _Suspect) -> StragglerState:
+def _with_known_lateness(state: StragglerState, found: _Suspect) -> StragglerState:
     """Make the slowdown the known lateness, and that filter's baseline the node's baseline."""
     node, bank = found.node, state.bank
     usual, sway, shift = state.filter_state.usual.copy(), state.filter_state.sway.copy(), state.shift.copy()

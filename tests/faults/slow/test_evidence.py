@@ -150,7 +150,7 @@ def ring_counters(nodes: int, skew_s: np.ndarray, slow_from_s: float, polls: int
             values = Socket(1, int(acked), 0, 0, 0, 0, 0, 0, 0, round(unacked / 1448), *([0] * 9))
             sockets.observe(Observation(at_s, i, values, peer=down))
             sockets.observe(Observation(at_s, i, Socket(1, 0, int(received), *([0] * 16)), peer=up))
-        waiting.take(at_s, suspected=False, ripe_s=5.0)
+        waiting.take(at_s, suspected=False, baseline_age_s=5.0)
     return sockets, waiting
 
 
@@ -160,7 +160,7 @@ def test_a_constant_clock_offset_does_not_change_the_slow_direction() -> None:
     for skew_s in (np.zeros(4), np.array([0.0, 0.002, -0.002, 0.001])):
         _, waiting = ring_counters(4, skew_s, 12.5)
         for apart_s in (np.full((4, 4), np.nan), skew_s[None, :] - skew_s[:, None]):  # with messages and without
-            waits = waiting.window(12.5, 15.0, now_mbit=rate, usual_mbit=rate, clocks_apart_s=apart_s)
+            waits = waiting.window(12.5, 15.0, now_mbit=rate, usual_mbit=rate, clock_offsets_s=apart_s)
             found.append(waits.nats(1, Direction.TX))
     assert min(found) > 2.0
 
@@ -169,7 +169,7 @@ def test_bytes_of_a_pair_with_unknown_clock_offset_count_half_as_data() -> None:
     rate, apart_s = np.full((4, 4), 200.0), np.full((4, 4), np.nan)
     apart_s[2, 3] = 0.0  # messages give the offset of another pair only
     _, waiting = ring_counters(4, np.zeros(4), 0.0, polls=20)  # too few for a past
-    waits = waiting.window(2.5, 5.0, now_mbit=rate, usual_mbit=rate, clocks_apart_s=apart_s)
+    waits = waiting.window(2.5, 5.0, now_mbit=rate, usual_mbit=rate, clock_offsets_s=apart_s)
     assert waits.data[1].sum() > 0.0
     assert np.allclose(waits.data[1], waits.acks[1])
 
@@ -182,12 +182,12 @@ def exchange_messages(delays: Delays, until_s: float, offset_s: tuple[float, flo
             called_s, got_s = at_s + offset_s[rank], at_s + took_s + offset_s[rank]
             values = PointToPoint(1 - rank, 1 - rank, 1, called_s, got_s, got_s, step)
             delays.observe(Observation(at_s, rank, values, rank, 1 - rank))
-        delays.ripen(at_s, suspected=at_s >= slow_from_s)
+        delays.extend_baseline(at_s, suspected=at_s >= slow_from_s)
 
 
 def test_one_way_delays_are_compared_with_their_own_past_for_any_clock_offset() -> None:
     for offset_s in ((0.0, 0.0), (0.004, 0.0)):
-        delays = Delays(2, keep_s=10.0, ripe_s=5.0)
+        delays = Delays(2, keep_s=10.0, baseline_age_s=5.0)
         exchange_messages(delays, 22.5, offset_s, 20.0)
         log, sigma = delays.slowdowns(20.0, 22.5)
         assert delays.has_history

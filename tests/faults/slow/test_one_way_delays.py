@@ -57,7 +57,7 @@ def shaped(offset_s: list[float], *, late_s: float, slow_from_s: float, until_s:
     sends slowly."""
     rng = np.random.default_rng(seed)
     nodes = len(offset_s)
-    delays = Delays(nodes, keep_s=10.0, ripe_s=5.0)
+    delays = Delays(nodes, keep_s=10.0, baseline_age_s=5.0)
     for step in range(int(4 * until_s)):
         at_s = 0.25 * step
         called_s = at_s + rng.uniform(0.0, late_s, nodes)
@@ -67,7 +67,7 @@ def shaped(offset_s: list[float], *, late_s: float, slow_from_s: float, until_s:
             called, got = called_s[rank] + offset_s[rank], got_s + offset_s[rank]
             values = PointToPoint(source, (rank + 1) % nodes, 1, called, got, got, step)
             delays.observe(Observation(at_s + 0.05, rank, values, rank, source))
-        delays.ripen(at_s, suspected=at_s >= slow_from_s)
+        delays.extend_baseline(at_s, suspected=at_s >= slow_from_s)
     return delays
 
 
@@ -92,7 +92,7 @@ def exchanged(delays: Delays, step: int, at_s: float, *, receiver_first: bool) -
 
 @given(st.integers(1, 30), st.sampled_from(["sender", "receiver"]))
 def test_a_restarted_job_matches_no_message_from_before_the_restart(back: int, first: str) -> None:
-    delays = Delays(2, keep_s=10.0, ripe_s=5.0)
+    delays = Delays(2, keep_s=10.0, baseline_age_s=5.0)
     for step in range(40):
         exchanged(delays, step, 0.25 * step, receiver_first=first == "receiver")
     for step in range(40 - back, 60):
@@ -102,7 +102,7 @@ def test_a_restarted_job_matches_no_message_from_before_the_restart(back: int, f
 
 
 def test_memory_is_bounded_for_arbitrary_step_numbers() -> None:
-    delays, rng = Delays(2, keep_s=10.0, ripe_s=5.0), np.random.default_rng(0)
+    delays, rng = Delays(2, keep_s=10.0, baseline_age_s=5.0), np.random.default_rng(0)
     for _ in range(5_000):
         step = int(rng.choice([rng.integers(0, 50), rng.integers(0, 10**9)]))
         delays.observe(Observation(1.0, 0, PointToPoint(1, 1, 1, 1.0, 1.0, 1.0, step), 0, 1))

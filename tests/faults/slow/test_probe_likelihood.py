@@ -54,7 +54,7 @@ def observations(
 
 
 def evaluated(trains: list[Observation], until_s: float, suspected_from_s: float) -> tuple[View, ...]:
-    evidence, at = ProbeEvidence(NODES, keep_s=10.0, ripe_s=5.0), 0
+    evidence, at = ProbeEvidence(NODES, keep_s=10.0, baseline_age_s=5.0), 0
     views: tuple[View, ...] = ()
     for now_s in np.arange(0.5, until_s + 0.01, 0.5):
         while at < len(trains) and trains[at].at_s <= now_s:
@@ -113,7 +113,7 @@ def test_without_tails_clock_offsets_do_not_hide_a_change() -> None:
 def test_healthy_links_are_rarely_suspected_for_any_share_of_delayed_trains(beside: float) -> None:
     """At most 2 of 240 evaluations have a false finding, before the checks of harm and persistence."""
     trains = observations(lambda *_: 1.0, 120.0, beside=beside)
-    evidence, at, found = ProbeEvidence(NODES, keep_s=10.0, ripe_s=5.0), 0, 0
+    evidence, at, found = ProbeEvidence(NODES, keep_s=10.0, baseline_age_s=5.0), 0, 0
     for now_s in np.arange(0.5, 120.0, 0.5):
         while at < len(trains) and trains[at].at_s <= now_s:
             evidence.observe(trains[at])
@@ -185,22 +185,22 @@ def test_windows_with_probe_evidence_override_windows_with_sockets_alone() -> No
     assert named([sockets, sockets, probes]) == sender
     assert direction([sockets, sockets, probes], 3) is Direction.TX
     link = Named(3, 2, 9.0)
-    assert link.again([sockets, sockets], now_s=10.0) is link
-    assert link.again([sockets, probes], now_s=10.0) == Named(3, None, 10.0)
-    assert link.again([sockets, wire({sender: 12.0, busiest: 9.0}, probed=True)], now_s=10.0) is link  # not clearly
-    assert Named(7, 6, 9.0).again([probes], now_s=10.0) == Named(7, 6, 9.0)  # another node
-    assert Named(3, None, 9.0).again([wire({busiest: 40.0}, probed=True)], now_s=10.0) == Named(3, None, 9.0)
+    assert link.updated([sockets, sockets], now_s=10.0) is link
+    assert link.updated([sockets, probes], now_s=10.0) == Named(3, None, 10.0)
+    assert link.updated([sockets, wire({sender: 12.0, busiest: 9.0}, probed=True)], now_s=10.0) is link  # not clearly
+    assert Named(7, 6, 9.0).updated([probes], now_s=10.0) == Named(7, 6, 9.0)  # another node
+    assert Named(3, None, 9.0).updated([wire({busiest: 40.0}, probed=True)], now_s=10.0) == Named(3, None, 9.0)
 
 
 def test_memory_is_bounded_without_evaluations() -> None:
-    probes = Probes(2, keep_s=10.0, ripe_s=5.0)
+    probes = Probes(2, keep_s=10.0, baseline_age_s=5.0)
     for number in range(2_000):
         probes.observe(Observation(0.1 * number, 1, Probe(64, 0.0, 0.0, 0.002), peer=0))
-    assert len(probes.ripen(1e6, suspected=False)) <= BASELINE
+    assert len(probes.extend_baseline(1e6, suspected=False)) <= BASELINE
 
 
 def test_probes_outside_the_job_are_ignored() -> None:
-    probes = Probes(3, keep_s=10.0, ripe_s=5.0)
+    probes = Probes(3, keep_s=10.0, baseline_age_s=5.0)
     for source, target in ((0, 3), (5, 1), (1, 1), (-1, 0), (None, 1)):
         probes.observe(Observation(1.0, target, Probe(1, 0.0, 1.0, 0.5), peer=source))
     assert probes.ratios(0.0) is None
