@@ -122,7 +122,7 @@ class TestServe:
     ) -> None:
         environment = {**bare_environment, **database}
         stdout, stderr = serve_once(signal.SIGINT, environment, tmp_path, code=130)
-        (url,) = re.findall(r"Fleetwright answers on (http://127\.0\.0\.1:\d+)\n", stdout)
+        (url,) = re.findall(r"Fleetwright listens on (http://127\.0\.0\.1:\d+)\n", stdout)
         assert f"Try:  curl -H 'Authorization: Bearer TOKEN' {url}/v1/gpus\n" in stdout
         (token,) = re.findall(r"fw_[0-9a-z]{12}_\S{43}", stderr)
         assert token not in stdout
