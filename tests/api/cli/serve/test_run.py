@@ -23,8 +23,9 @@ def database(tmp_path: Path) -> Mapping[str, str]:
 
 
 @pytest.fixture
-def serve(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Shell:
+def serve(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
     """`serve` in this process, for what ends before it listens."""
+    monkeypatch.chdir(tmp_path)
 
     def run(*args: str | Path, **environment: str) -> Done:
         for name, value in environment.items():
