@@ -9,11 +9,25 @@ from api.store import Migrations
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def database(request: pytest.FixtureRequest) -> str:
+    """Name the database of the test."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def empty_database_url(database: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Return the URL of a database without tables, on SQLite and then on PostgreSQL."""
-    if request.param == "sqlite":
+    if database == "sqlite":
         return f"sqlite+aiosqlite:///{tmp_path}/fleetwright.db"
     url: str = request.getfixturevalue("postgres_url")
+    return url
+
+
+@pytest.fixture
+def database_url(database: str, request: pytest.FixtureRequest) -> str:
+    """Return the URL of a migrated database, on SQLite and then on PostgreSQL."""
+    url: str = request.getfixturevalue("sqlite_url" if database == "sqlite" else "migrated_postgres_url")
     return url
 
 
@@ -23,16 +37,6 @@ def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("migrated") / "fleetwright.db"
     Migrations(f"sqlite+aiosqlite:///{path}").upgrade()
     return path
-
-
-@pytest.fixture
-def database_url(empty_database_url: str, request: pytest.FixtureRequest) -> str:
-    """Return the URL of a migrated database."""
-    if empty_database_url.startswith("sqlite"):
-        url: str = request.getfixturevalue("sqlite_url")
-        return url
-    Migrations(empty_database_url).upgrade()
-    return empty_database_url
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ NOT_APPLICABLE = "positive_data_acceptance"
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("empty_database_url", DATABASES, indirect=True)
+@pytest.mark.parametrize("database", DATABASES, indirect=True)
 def test_the_service_keeps_its_contract(start_server: StartServer, database_url: str, tmp_path: Path) -> None:
     server = start_server(database_url, **UNLIMITED, **SMALL_ROWS)
     outcome = subprocess.run(

@@ -18,16 +18,10 @@ from tests.testbed.waiting import PATIENCE_S
 pytestmark = pytest.mark.anyio
 
 
-async def first_token(running: RunningService) -> str:
-    async with asyncio.timeout(PATIENCE_S):
-        while not running.shown_tokens:
-            await asyncio.sleep(0)
-    return running.shown_tokens[0]
-
-
 async def test_the_first_start_prints_an_admin_token_once(start_service: StartService, database_url: str) -> None:
     async with start_service(database_url) as running:
-        token = await first_token(running)
+        await running.first_token_stored()
+        (token,) = running.shown_tokens
         async with running.client(None, params=None) as client:
             answer = await client.get("/v1/tokens", headers={"Authorization": f"Bearer {token}"})
     assert [info["name"] for info in answer.json()["items"]] == ["first admin"]
