@@ -19,6 +19,7 @@ SELF := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-de
 # The tests start hundreds of processes; without bytecode each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
+# Three processes on two cores: some tests wait for other processes.
 APART := --ignore tests/cluster --ignore tests/lab
 
 define say
@@ -47,7 +48,7 @@ test: test-unit test-parts ## run every test; parts this machine cannot have are
 
 test-unit: install ## run the tests that need no real part: decision packages, service, command line, chart
 	$(call say,"unit tests")
-	$(BIN)/pytest --numprocesses 2 --dist worksteal $(APART)
+	$(BIN)/pytest --numprocesses 3 --dist worksteal $(APART)
 
 test-parts: install ## run the tests on real parts: network namespaces, databases, Prometheus, Kubernetes, Ray
 	$(call say,"real ranks in network namespaces")

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 import pytest
 
-from tests.api.cli.conftest import COMMAND, Shell
+from tests.api.cli.conftest import COMMAND, Cli, Shell
 from tests.api.cli.samples import OFFER, REQUEST
 from tests.testbed.processes import LOOPBACK, Process, answers_ok, free_ports
 
@@ -106,10 +106,14 @@ def test_characters_outside_the_output_encoding_are_escaped(shell: Shell, tmp_pa
     [("plans", "list"), ("controller", "run", "--once", "--lease-s", "1"), ("plan", "request.yaml")],
 )
 @pytest.mark.parametrize("token", [SECRET, f"{SECRET} and more", "Zürich"])
-def test_a_token_is_never_printed(command: tuple[str, ...], token: str, shell: Shell, tmp_path: Path) -> None:
+def test_a_token_is_never_printed(
+    command: tuple[str, ...], token: str, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "request.yaml").write_text(REQUEST)
-    (port,) = free_ports(1)
-    done = shell(*command, FLEETWRIGHT_URL=f"http://{LOOPBACK}:{port}", FLEETWRIGHT_TOKEN=token)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FLEETWRIGHT_URL", f"http://{LOOPBACK}:{free_ports(1)[0]}")
+    monkeypatch.setenv("FLEETWRIGHT_TOKEN", token)
+    done = cli(*command)
     assert done.code in {1, 2}
     assert token not in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
