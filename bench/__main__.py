@@ -101,12 +101,22 @@ def write_tables(*, page: Path = REPORT, out: Path = OUT) -> list[str]:
 
 
 def table_of(benchmark: Benchmark, report: Mapping[str, Any]) -> str:
-    rows: list[Row] = report["rows"]
-    columns = list(dict.fromkeys(column for row in rows for column in row))
-    about = [benchmark.target or "-", benchmark.anchor or "-", report["at"][:10], report["machine"]]
-    head = [*columns, "target", "anchor", "date", "machine"]
-    body = [[*(shown(row.get(column)) for column in columns), *about] for row in rows]
-    return "".join(map(_line, [head, ["---"] * len(head), *body]))
+    """Return one table for the rows of each set of columns."""
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in report["rows"]:
+        groups.setdefault(tuple(row), []).append(row)
+    about = {
+        "target": benchmark.target or "-",
+        "anchor": benchmark.anchor or "-",
+        "date": report["at"][:10],
+        "machine": report["machine"],
+    }
+    return "\n".join(_table([row | about for row in rows]) for rows in groups.values())
+
+
+def _table(rows: Sequence[Row]) -> str:
+    body = [[shown(value) for value in row.values()] for row in rows]
+    return "".join(map(_line, [list(rows[0]), ["---"] * len(rows[0]), *body]))
 
 
 def shown(value: Any) -> str:

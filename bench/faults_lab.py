@@ -115,7 +115,7 @@ def row_of(experiment: Experiment, python: Path | None) -> Row:
         began_s = min(ran.done_s.values(), default=None)
         outcome = judge(expected, watch.diagnoses, began_s=began_s)
         return {
-            "what": experiment.name,
+            "case": experiment.name,
             "machine": f"{experiment.busy} busy beside" if experiment.busy else "as it is",
             "load_average": ran.truth["loadavg"][0],
             "harm": _harm(folder, AT_S) if _is_slow(ran) else None,

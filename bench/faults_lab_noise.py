@@ -108,7 +108,7 @@ def _bandwidth_row(name: str, window_s: float, logs: Mapping[Pair, Sequence[floa
     freedom = len(residuals) - len(means)
     spread = math.sqrt(sum(value * value for value in residuals) / freedom)
     return {
-        "what": name,
+        "case": name,
         "window_s": window_s,
         "pairs": len(enough),
         "windows": len(residuals),
@@ -137,7 +137,7 @@ def _probe_rows(name: str, observations: Sequence[Observation]) -> Iterator[Row]
         logs = [math.log(delay_s / median(got)) for got in least for delay_s in got]
         medians = [median(got) for got in least]
         yield {
-            "what": name,
+            "case": name,
             "least_of": together,
             "pairs": len(least),
             "windows": len(logs),
@@ -163,7 +163,7 @@ def _gap_row(name: str, observations: Sequence[Observation]) -> Row:
     logs = [math.log(gap / median(got)) for got in gaps.values() for gap in got if gap > 0.0]
     robust = 1.4826 * median(map(abs, logs))
     return {
-        "what": name,
+        "case": name,
         "windows": len(logs),
         "gap_median_ms": 1000.0 * median(medians),
         "sd_of_a_step": robust,

@@ -22,7 +22,7 @@ def run() -> list[Row]:
     """Measure memory first, because the process keeps its peak."""
     rows = [_gigabyte_line()]
     folders = [path.parent for path in sorted((SHARED_DATA / "faults").glob("*/run.json"))]
-    rows += [_speed(folders)] if folders else [{"what": "public recordings: not at hand, left out"}]
+    rows += [_speed(folders)] if folders else [{"case": "public recordings: not at hand, left out"}]
     return [*rows, _large_dump()]
 
 
@@ -33,7 +33,7 @@ def _speed(folders: Sequence[Path]) -> Row:
     recordings = [read(each) for each in files]
     took_s = time.process_time() - started
     return {
-        "what": f"{len(files)} public recordings",
+        "case": f"{len(files)} public recordings",
         "size_mb": size_mb,
         "core_s": took_s,
         "mb_per_core_s": size_mb / took_s,
@@ -63,7 +63,7 @@ def _large_dump() -> Row:
     started = time.process_time()
     found = parse_dump(dump, tally=ParseErrors())
     return {
-        "what": f"pickled dump of {len(found.entries)} operations with stacks",
+        "case": f"pickled dump of {len(found.entries)} operations with stacks",
         "size_mb": len(dump) / 1e6,
         "core_s": time.process_time() - started,
     }
@@ -81,7 +81,7 @@ def _gigabyte_line() -> Row:
     started = time.process_time()
     lines = list(split_lines(chunks(), source="coll", tally=tally))
     return {
-        "what": "a line of one gigabyte, then a good one",
+        "case": "a line of one gigabyte, then a good one",
         "size_mb": round(GIGABYTE / 1e6),
         "core_s": time.process_time() - started,
         "memory_mib": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib) / 1024,

@@ -153,7 +153,7 @@ def _took(case: str, line: Row) -> Row:
     within, n = int((took_s <= 240.0).sum()), int(took_s.size)
     low, high = wilson(within, n) or (0.0, 1.0)
     return {
-        "what": case,
+        "case": case,
         "n": n,
         "within_240_s_share": within / n,
         "within_240_s_low": low,
@@ -168,7 +168,7 @@ def _took(case: str, line: Row) -> Row:
 def _days(lines: Sequence[Row]) -> Row:
     false, hours = sum(line["false"] for line in lines), sum(line["hours"] for line in lines)
     return {
-        "what": "healthy",
+        "case": "healthy",
         "hours": hours,
         "false": false,
         "false_per_day": false * DAY_H / hours,

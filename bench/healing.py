@@ -58,7 +58,7 @@ def _alone(running: RemediatedRun) -> Row:
     time.sleep(ALONE_S)
     noticed = running.lives() != lives
     os.kill(victim, signal.SIGCONT)
-    return {"what": f"Ray alone, frozen for {ALONE_S:g} s", "runs": 1, "noticed": int(noticed)}
+    return {"case": f"Ray alone, frozen for {ALONE_S:g} s", "runs": 1, "noticed": int(noticed)}
 
 
 def _healthy(running: RemediatedRun, minutes: float) -> Row:
@@ -72,7 +72,7 @@ def _healthy(running: RemediatedRun, minutes: float) -> Row:
         load = os.getloadavg()[0]
     decisions = [each for each in running.client.get_quarantine().decisions if each.kind is DecisionKind.QUARANTINE]
     return {
-        "what": f"healthy, {busy} busy processes beside",
+        "case": f"healthy, {busy} busy processes beside",
         "runs": 1,
         "minutes": minutes,
         "load": load,
@@ -119,10 +119,10 @@ def _summary(healed: Sequence[dict[str, float]]) -> Iterator[Row]:
         return
     for name, what in (("decided_s", "isolated"), ("ended_s", "worker ended"), ("stepped_s", "first step on a spare")):
         took = np.array([each[name] for each in healed])
-        row = {"what": f"frozen: {what}", "runs": len(took), "p50_s": float(np.median(took))}
+        row = {"case": f"frozen: {what}", "runs": len(took), "p50_s": float(np.median(took))}
         yield row | {"p95_s": float(np.quantile(took, 0.95)), "max_s": float(took.max())}
     yield {
-        "what": "frozen: wrong node, or begun before the checkpoint",
+        "case": "frozen: wrong node, or begun before the checkpoint",
         "runs": len(healed),
         "wrong": sum(each["wrong"] for each in healed) + sum(each["lost_steps"] > 0 for each in healed),
     }

@@ -47,13 +47,13 @@ def _row(case: Case, layout: Layout) -> Row:
     return {
         "loads": f"{case.name} ({case.source})",
         "slots / GPUs / nodes": f"{layout.slots} / {layout.gpus} / {layout.nodes}",
-        "for_equal_believed": by(equal, Dispatch.EQUAL),
-        "for_equal_nearest": by(equal, Dispatch.NEAREST),
-        "for_equal_engine": drawn(equal),
+        "equal_plan_assumed": by(equal, Dispatch.EQUAL),
+        "equal_plan_nearest": by(equal, Dispatch.NEAREST),
+        "equal_plan_engine": drawn(equal),
         "eplb_nearest": by(eplb, Dispatch.NEAREST),
         "ours_nearest": by(plan, Dispatch.NEAREST),
         "ours_engine": drawn(plan),
-        "evened_engine": drawn(evened),
-        "evened_nearest": by(evened, Dispatch.NEAREST),
+        "rebalanced_engine": drawn(evened),
+        "rebalanced_nearest": by(evened, Dispatch.NEAREST),
         "plan_cpu_ms": plan_ms,
     }

@@ -91,7 +91,7 @@ def _rows(sweep: Sweep, way: str, rule: Dispatch, step: Step) -> list[Row]:
         rows.append(
             {
                 "sweep": f"{sweep.name} ({case.source})",
-                "way": way,
+                "method": way,
                 "window": case.name,
                 "stale_imbalance": imbalance(loaded, case.tokens, layout=layout, rule=rule).mean,
                 "imbalance": imbalance(following, case.tokens, layout=layout, rule=rule).mean,

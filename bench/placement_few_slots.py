@@ -128,7 +128,7 @@ def _row_of(way: str, name: str, layout: Layout, reached: float) -> Row:
         "loads": name,
         "slots": layout.slots,
         "gpus": layout.gpus,
-        "way": way,
+        "method": way,
         "joint": reached,
         "gpus_of_one_slot": int(slots[1]),
         "gpus_of_three_slots": int(slots[3]),

@@ -120,7 +120,7 @@ def _step(servers: int, situation: str, make: Make) -> Row:
     bed = _Bed(servers)
     spent_s = [bed.step(make(2.0 * at, at, bed)) for at in range(WARM_UP + STEPS)][WARM_UP:]
     return {
-        "what": f"one step, {servers} servers, {situation}",
+        "case": f"one step, {servers} servers, {situation}",
         "n": STEPS,
         "median_ms": 1000 * float(np.median(spent_s)),
         "p99_ms": 1000 * float(np.quantile(spent_s, 0.99)),
@@ -215,7 +215,7 @@ async def _timed_rounds(loop: GuardLoop, agents: Agents) -> Row:
             await loop.reconcile()
             await asyncio.sleep(0.5)
     return {
-        "what": f"one round over HTTP, {AGENTS} agents",
+        "case": f"one round over HTTP, {AGENTS} agents",
         "n": ROUNDS,
         "median_ms": 1000 * float(np.median(rounds_s)),
         "p99_ms": 1000 * float(np.quantile(rounds_s, 0.99)),

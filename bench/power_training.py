@@ -79,7 +79,7 @@ def _frontiers() -> Iterator[Row]:
             straggler_s = (1 + STRAGGLER) * found.fastest_s
             beside = beside_straggler(found, straggler_s)
             yield {
-                "what": f"frontier {stages} x {microbatches}, stages to +{uneven:.0%}, {board}",
+                "case": f"frontier {stages} x {microbatches}, stages to +{uneven:.0%}, {board}",
                 "computations": len(iteration.computations),
                 "bends": len(found.points),
                 "cpu_s": used_s,
@@ -107,10 +107,10 @@ def _staggered() -> Iterator[Row]:
         plain, after = _hour(jobs), _hour(apart)
         provisioned_w = 40 * PROVISIONED_W
         yield {
-            "what": f"stagger 10 jobs, seed {seed}",
+            "case": f"stagger 10 jobs, seed {seed}",
             "peak_share": plain.peak_w / provisioned_w,
             "staggered_peak_share": after.peak_w / provisioned_w,
-            "promised_peak_share": found.peak_w / provisioned_w,
+            "planned_peak_share": found.peak_w / provisioned_w,
             "mean_share": found.mean_w / provisioned_w,
             "rise_2s_share": plain.largest_rise(2.0),
             "staggered_rise_2s_share": after.largest_rise(2.0),
@@ -124,7 +124,7 @@ def _ramps() -> Iterator[Row]:
             options = options_under(job, rise_w=rise * PROVISIONED_W)
             ramp = smoothed(job, rise_w_per_s=rise * PROVISIONED_W / METER_S)
             yield {
-                "what": f"ramp {name}, 2 s rise to {rise:.0%}",
+                "case": f"ramp {name}, 2 s rise to {rise:.0%}",
                 "rise_2s_share": (job.compute_w - job.trough_w) / PROVISIONED_W,
                 "best_slowdown": options[0].slowdown,
                 "best_energy_ratio": options[0].energy_ratio,
@@ -150,7 +150,7 @@ def _rows() -> Iterator[Row]:
     ]
     by_case = [list(_ways(case)) for case in cases]
     for at, how in enumerate(("as they come", "apart", *(f"capped to {share:.0%} of the budget" for share in SHARES))):
-        yield {"what": f"row of 48 on 40, 12 training, {how}", **_worst([ways[at] for ways in by_case])}
+        yield {"case": f"row of 48 on 40, 12 training, {how}", **_worst([ways[at] for ways in by_case])}
 
 
 def _ways(case: Case) -> Iterator[dict[str, float]]:

@@ -44,7 +44,7 @@ def _rows(profiles: Profiles, limit_ms: float) -> Iterator[Row]:
                 "median_ratio": round(float(np.median(ratio)), 3),
                 "mape_pct": round(float(np.abs(ratio - 1).mean()) * 100, 1),
             }
-            row |= {"told_too_high_by_over_10_pct": round(float((ratio > 1.1).mean()), 3)}
+            row |= {"overestimated_by_over_10_pct": round(float((ratio > 1.1).mean()), 3)}
         yield row | ({"inside_pct": round(float(np.mean(inside)) * 100, 1)} if pairs else {})
 
 

@@ -126,7 +126,7 @@ async def _paired(kind: str, body: bytes, bed: Bed) -> Row:
     }
     routed = served[bed.routed]
     return {
-        "what": kind,
+        "case": kind,
         "requests": len(routed),
         "rate_rps": RATE_RPS,
         "lost": RATE_RPS * SECONDS - len(routed),
@@ -161,7 +161,7 @@ async def _swapped_under_load(bed: Bed) -> Row:
     swapping.cancel()
     by_plan = {plan: [each for each in routed if each.plan == plan] for plan in {each.plan for each in routed}}
     return {
-        "what": "swap",
+        "case": "swap",
         "requests": len(routed),
         "rate_rps": RATE_RPS,
         "lost": RATE_RPS * SECONDS - len(routed),

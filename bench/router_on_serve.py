@@ -56,7 +56,7 @@ async def _in_turns(what: str, body: bytes, urls: Mapping[str, str], *, rate_rps
             served[name] += (await load((body,), (url,), seconds=TURN_S, rate_rps=rate_rps))[url]
             spent_s[name] += cpu_s(pids[name]) - before_s
     sent = rate_rps * TURN_S * TURNS
-    row: dict[str, Any] = {"what": what, "requests": sent, "rate_rps": rate_rps}
+    row: dict[str, Any] = {"case": what, "requests": sent, "rate_rps": rate_rps}
     row["lost"] = sum(sent - len(found) for found in served.values())
     row["split_error"] = off(served["routed"], WEIGHTS)
     for q in (50, 99):
