@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import api.client
+import deploy.router.serve_app
 import fleetwright
 
 ROOT = Path(fleetwright.__file__).parents[1]
@@ -52,6 +53,24 @@ def test_a_users_own_api_package_that_hides_ours_is_reported_by_path(folder: Pat
     assert ended.returncode == 1
     assert f"ImportError: fleetwright.{name}: needs Fleetwright's package 'api'" in ended.stderr
     assert f"{folder / 'api'} hides it" in ended.stderr
+
+
+def test_a_users_own_deploy_package_that_hides_ours_is_reported_for_the_router(folder: Path) -> None:
+    ended = python(folder, "import fleetwright; fleetwright.behind_router")
+    assert ended.returncode == 1
+    assert "ImportError: fleetwright.behind_router: needs Fleetwright's package 'deploy'" in ended.stderr
+    assert f"{folder / 'deploy'} hides it" in ended.stderr
+
+
+def test_a_users_own_deploy_package_does_not_hide_the_clients(tmp_path: Path) -> None:
+    (tmp_path / "deploy").mkdir()
+    (tmp_path / "deploy" / "__init__.py").write_text("")
+    ended = python(tmp_path, "import fleetwright; print(fleetwright.Client.__name__)")
+    assert ended.stdout.strip() == "Client", ended.stderr
+
+
+def test_the_router_is_imported_from_the_deploy_package_on_first_use() -> None:
+    assert fleetwright.behind_router is deploy.router.serve_app.behind_router
 
 
 def test_clients_are_imported_from_the_api_package_on_first_use(tmp_path: Path) -> None:
