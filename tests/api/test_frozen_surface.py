@@ -6,6 +6,7 @@ Version 0.2.0 promises compatibility from here on: a failure of this test is a d
 import enum
 import json
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -17,6 +18,7 @@ from typer.main import get_command
 from api.cli.app import app
 from api.server.auth import TOKEN_FORM
 from api.server.settings import Settings
+from planner.sweep import Knob
 from scripts.reference_docs import api_document
 from tests.api.cli.conftest import Cli, cli
 from tests.api.cli.test_faults_replay import HANG, written
@@ -63,10 +65,15 @@ SETTINGS = {
     *("SIMULATION_SERVER_DAYS", "FAULT_SIMULATION_RANK_HOURS", "PLAN_CONCURRENCY"),
 }
 OTHER_VARIABLES = {
-    *("FLEETWRIGHT_URL", "FLEETWRIGHT_TOKEN", "FLEETWRIGHT_TOKEN_FILE", "FLEETWRIGHT_AGENT"),
-    *("FLEETWRIGHT_AGENT_CA", "FLEETWRIGHT_AGENT_GPUS", "FLEETWRIGHT_AGENT_TOKEN_FILE", "FLEETWRIGHT_CASE"),
-    *("FLEETWRIGHT_COLLECTIVES", "FLEETWRIGHT_NODE", "FLEETWRIGHT_VLLM_PLACEMENT"),
+    *("URL", "TOKEN", "TOKEN_FILE", "AGENT", "AGENT_CA", "AGENT_GPUS", "AGENT_TOKEN_FILE"),
+    *("CASE", "COLLECTIVES", "NODE", "VLLM_PLACEMENT"),
 }
+# Of tests and benchmarks.
+DEVELOPMENT_VARIABLES = {
+    *("FAULTS_DATA", "PLACEMENT_DATA", "PLANNER_DATA", "POWER_DATA", "POSTGRES_BIN", "REQUIRE"),
+    *("BENCH_DAYS", "BENCH_FULL", "BENCH_SEEDS", "HEALING_MINUTES", "HEALING_REPEATS", "LAB_KEEP", "LAB_PYTHON"),
+}
+KNOBS = {"rate", "slo", "price", "power"}
 PACKAGES = ("fleet", "planner", "placement", "power", "faults", "deploy", "api", "fleetwright")
 
 
@@ -106,6 +113,11 @@ def test_an_option_keeps_its_name_and_values(command: str, option: str, present:
     assert options[option] >= set(VALUES.get((command, option), "").split())
 
 
+def test_knobs_of_a_sweep_keep_their_names(cli: Cli) -> None:
+    assert set(Knob) >= KNOBS
+    assert "rate, slo, price or power" in " ".join(cli("sweep", "--help").stdout.split())
+
+
 def test_scenarios_of_simulated_faults_keep_their_names(cli: Cli) -> None:
     found = " ".join(cli("faults", "simulate", "--help").stdout.split())
     assert all(re.search(rf"(?<![\w-]){name}(?![\w-])", found) for name in SCENARIOS)
@@ -120,9 +132,39 @@ class TestExitCodes:
         request.write_text((EXAMPLES / "chat.yaml").read_text() + "policy: {budget_usd_per_h: 1}\n")
         assert cli("plan", request).code == 1
 
+    def test_1_is_a_missed_ceiling_of_a_placement(self, cli: Cli, tmp_path: Path) -> None:
+        where = ("--slots", "32", "--gpus", "8", "--nodes", "2", "--max-imbalance", "1.0")
+        assert cli("place", EXAMPLES / "expert-loads.json", *where, "-o", tmp_path / "placement.json").code == 1
+
+    def test_1_is_a_bundle_that_replays_to_other_diagnoses(self, cli: Cli, tmp_path: Path) -> None:
+        bundle = tmp_path / "hang.bundle"
+        assert cli("faults", "replay", written(HANG, tmp_path / "hang"), "--bundle-out", bundle).code == 0
+        bundle.write_text(bundle.read_text().replace('"comm-hang"', '"crash"'))
+        assert cli("faults", "replay", bundle).code == 1
+
     def test_2_is_invalid_input(self, cli: Cli, tmp_path: Path) -> None:
         assert cli("plan", tmp_path / "missing.yaml").code == 2
         assert cli("plan", "--no-such-option").code == 2
+
+
+@pytest.fixture
+def unused_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service that nothing may call: port 9 is closed."""
+    monkeypatch.setenv("FLEETWRIGHT_URL", "http://127.0.0.1:9")
+
+
+def test_only_plan_and_the_catalogues_take_their_service_from_the_environment(present: dict[str, Any]) -> None:
+    """Every other command that can compute locally does so, unless `--url` is given."""
+    urls = {
+        command: parameter.envvar
+        for command, found in present.items()
+        for parameter in found.params
+        if "--url" in parameter.opts and "instead of computing locally" in parameter.help
+    }
+    by_environment = {command for command, variable in urls.items() if variable is not None}
+    catalogues = {f"{kind} {verb}" for kind in ("gpus", "models", "offers", "topology") for verb in ("list", "show")}
+    assert by_environment == {"plan"} | catalogues
+    assert urls.keys() - by_environment == {"place make", "power plan", "power simulate", "faults simulate"}
 
 
 class TestJson:
@@ -132,6 +174,7 @@ class TestJson:
         assert plan["status"] == "optimal"
         assert all(each.keys() >= {"option", "count"} for each in plan["allocation"])
 
+    @pytest.mark.usefixtures("unused_service")
     def test_place_without_a_subcommand_keeps_its_json_keys(self, cli: Cli, tmp_path: Path) -> None:
         target = tmp_path / "placement.json"
         where = ("--slots", "40", "--gpus", "8", "--nodes", "2")
@@ -141,6 +184,7 @@ class TestJson:
         assert "mean" in placement["imbalance"]
         assert "per_layer" in placement["bound"]
 
+    @pytest.mark.usefixtures("unused_service")
     def test_power_simulate_keeps_its_json_keys(self, cli: Cli) -> None:
         row = cli("power", "simulate", "--servers", "4", "--days", "0.02", "--format", "json").json
         assert row.keys() >= {"brakes", "peak_utilization", "seconds_over_budget", "slo", "run_s"}
@@ -149,6 +193,7 @@ class TestJson:
         (found,) = cli("faults", "replay", written(HANG, tmp_path / "hang"), "--format", "json").json
         assert found.keys() >= {"class", "scope", "node", "peer", "isolate", "detected_s"}
 
+    @pytest.mark.usefixtures("unused_service")
     def test_faults_simulate_keeps_its_json_keys(self, cli: Cli) -> None:
         score = cli("faults", "simulate", "--ranks", "128", "--hours", "0.02", "--format", "json").json
         assert score.keys() >= {"recall", "false_isolations", "compute_s_per_window"}
@@ -163,8 +208,17 @@ def test_the_api_keeps_its_paths() -> None:
 def test_settings_keep_their_names() -> None:
     assert Settings.model_config["env_prefix"] == "FLEETWRIGHT_"
     assert {name.upper() for name in Settings.model_fields} >= SETTINGS
-    code = "".join(path.read_text() for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
-    assert {name for name in OTHER_VARIABLES if name not in code} == set()
+    assert variables_in(*PACKAGES) >= OTHER_VARIABLES
+
+
+def test_variables_of_tests_and_benchmarks_keep_their_names() -> None:
+    assert variables_in("tests", "bench") >= DEVELOPMENT_VARIABLES
+
+
+def variables_in(*folders: str) -> set[str]:
+    """The names behind `FLEETWRIGHT_` in the modules of some folders, without this one."""
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py") if path != Path(__file__)]
+    return {name for path in paths for name in re.findall(r"\bFLEETWRIGHT_([A-Z_]+)\b", path.read_text())}
 
 
 def test_a_token_keeps_its_form() -> None:
@@ -183,3 +237,5 @@ def test_a_folder_keeps_its_place(folder: str) -> None:
 
 def test_the_program_is_installed_under_its_name() -> None:
     assert 'fleetwright = "api.cli:main"' in (ROOT / "pyproject.toml").read_text()
+    command = [ROOT / ".venv" / "bin" / "fleetwright", "--version"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.startswith("fleetwright ")

@@ -32,6 +32,12 @@ RemoteUrlOption = Annotated[
         "--url", metavar="URL", envvar="FLEETWRIGHT_URL", help="Use this service instead of computing locally."
     ),
 ]
+ExplicitUrlOption = Annotated[
+    str | None,
+    typer.Option(
+        "--url", metavar="URL", help="Use this service instead of computing locally; FLEETWRIGHT_URL has no effect."
+    ),
+]
 TokenFileOption = Annotated[
     Path | None,
     typer.Option("--token-file", metavar="FILE", help="File with the API token; else FLEETWRIGHT_TOKEN[_FILE]."),
@@ -97,6 +103,13 @@ class LocalOrRemoteOptions(RemoteOptions):
     """Holds the same for a command that computes locally without a service."""
 
     url: RemoteUrlOption = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplicitRemoteOptions(RemoteOptions):
+    """Holds the same for a command that uses a service only with `--url`: FLEETWRIGHT_URL never changes its output."""
+
+    url: ExplicitUrlOption = None
 
 
 def day_of(text: str | None) -> dt.date:

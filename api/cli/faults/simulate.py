@@ -9,7 +9,7 @@ from api.cli.common.console import print_line
 from api.cli.common.errors import InputError
 from api.cli.common.files import option_errors
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.options import LocalOrRemoteOptions, RemoteOptions
+from api.cli.common.options import ExplicitRemoteOptions, RemoteOptions
 from api.cli.common.stored_results import StoredResults
 from api.cli.common.tables import Column, Table, number, print_table
 from api.schemas.faults import MAX_SEED, FaultSimulationRecord, FaultSimulationRequest, FaultSimulationSummary
@@ -50,7 +50,7 @@ simulations_app = FAULT_SIMULATIONS.app()
 
 @app.command(name="simulate")
 def simulate_command(
-    service: LocalOrRemoteOptions,
+    service: ExplicitRemoteOptions,
     ranks: Annotated[
         int, typer.Option(metavar="R", help="Ranks of the job; a multiple of 64 (8 per node, 8 stages).")
     ] = 16_384,

@@ -12,7 +12,7 @@ from api.cli.common.console import note
 from api.cli.common.errors import EXIT_NEGATIVE
 from api.cli.common.files import require_writable, write_whole
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.options import LocalOrRemoteOptions, RemoteOptions
+from api.cli.common.options import ExplicitRemoteOptions, RemoteOptions
 from api.cli.common.output import Format
 from api.cli.common.plot_files import PlotOption, require_plottable
 from api.cli.common.stored_results import StoredResults
@@ -45,7 +45,7 @@ PLACEMENTS.add_list(placements_app)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _ServiceOptions(LocalOrRemoteOptions):
+class _ServiceOptions(ExplicitRemoteOptions):
     """Leaves `-o` to the output file."""
 
     output: Annotated[Format, typer.Option("--format", help="Text for people, or JSON.")] = Format.TABLE

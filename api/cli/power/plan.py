@@ -11,7 +11,7 @@ from api.cli.common.console import print_line
 from api.cli.common.errors import EXIT_NEGATIVE, InputError
 from api.cli.common.files import STDIN, build_model, read_document, read_file
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.options import FileArgument, LocalOrRemoteOptions, RemoteOptions
+from api.cli.common.options import ExplicitRemoteOptions, FileArgument, RemoteOptions
 from api.cli.power.plan_output import print_caps, print_headroom
 from fleet.documents import Document, read_model
 from fleet.solvers import Limits, Solver
@@ -28,7 +28,7 @@ app = new_app()
 
 @app.command()
 def plan(
-    service: LocalOrRemoteOptions,
+    service: ExplicitRemoteOptions,
     tree: FileArgument,
     risk: Annotated[
         float, typer.Option(metavar="P", help="Chance at any moment that a feed draws more than it may.")

@@ -10,7 +10,7 @@ import typer
 from api.cli.common.errors import InputError
 from api.cli.common.files import name_of, option_errors, read_file, read_text, require_writable
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.options import LocalOrRemoteOptions, RemoteOptions
+from api.cli.common.options import ExplicitRemoteOptions, RemoteOptions
 from api.cli.common.plot_files import PlotOption, require_plottable
 from api.cli.power.simulate_output import print_row
 from fleet.gpus import builtin_gpus
@@ -24,7 +24,7 @@ app = new_app()
 
 @app.command()
 def simulate(
-    service: LocalOrRemoteOptions,
+    service: ExplicitRemoteOptions,
     servers: Annotated[int, typer.Option(metavar="N", help="Of the row, those that train included.")],
     more: Annotated[list[Path] | None, typer.Argument(metavar="[FILE...]", help="More files of --trace.")] = None,
     budget_servers: Annotated[

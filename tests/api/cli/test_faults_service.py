@@ -59,9 +59,9 @@ def test_an_invalid_bundle_is_refused_locally(cli: Cli, bundle: Path) -> None:
     assert (done.code, str(bundle) in done.refused[0]) == (2, True)
 
 
-def test_simulations_are_created_listed_and_shown(remote: Cli) -> None:
+def test_simulations_are_created_listed_and_shown(remote: Cli, service: str) -> None:
     options = ("--ranks", "128", "--hours", "0.05", "--scenario", "healthy", "--seed", "3")
-    made = remote("faults", "simulate", *options)
+    made = remote("faults", "simulate", *options, "--url", service)
     assert made.code == 0, made.stderr
     name = made.stdout.split()[1].rstrip(",")
     assert "\n128 ranks for 0.05 h, scenario healthy, seed 3\n" in made.stdout
@@ -85,8 +85,8 @@ def test_simulations_are_created_listed_and_shown(remote: Cli) -> None:
         (["--seed", "-1"], "--seed: expected 0 to 2,147,483,647, got -1"),
     ],
 )
-def test_an_invalid_request_is_refused_in_one_line(remote: Cli, args: list[str], message: str) -> None:
-    done = remote("faults", "simulate", *args)
+def test_an_invalid_request_is_refused_in_one_line(remote: Cli, service: str, args: list[str], message: str) -> None:
+    done = remote("faults", "simulate", *args, "--url", service)
     assert done.code == 2
     assert message in done.refused[0]
 

@@ -120,11 +120,13 @@ class TestPlans:
 
 
 class TestPlacements:
-    def test_a_placement_is_created_listed_shown_and_saved(self, remote: Cli, cli: Cli, tmp_path: Path) -> None:
+    def test_a_placement_is_created_listed_shown_and_saved(
+        self, remote: Cli, cli: Cli, service: str, tmp_path: Path
+    ) -> None:
         loads = tmp_path / "loads.json"
         loads.write_text("[[9, 5, 4, 3], [1, 2, 3, 9]]")
         where = ("--slots", "6", "--gpus", "2", "--nodes", "1")
-        record = remote("place", loads, *where, "--format", "json").json
+        record = remote("place", loads, *where, "--url", service, "--format", "json").json
         assert remote("placements", "show", record["id"], "--format", "json").json == record
         assert remote("placements", "list", "-o", "json", "--most", "1").json[0]["id"] == record["id"]
         listed = remote("placements", "list").stdout.splitlines()
@@ -138,7 +140,7 @@ class TestPlacements:
         assert export_placement["physical_to_logical_map"] == record["placement"]["physical_to_logical_map"]
 
     def test_the_service_gives_the_placement_of_the_local_command(
-        self, remote: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, remote: Cli, service: str, tmp_path: Path
     ) -> None:
         windows = [tmp_path / "first.json", tmp_path / "second.json"]
         for path in windows:
@@ -149,17 +151,16 @@ class TestPlacements:
         where = ("--slots", "12", "--gpus", "4", "--nodes", "2", "--gpu-speeds", speeds, "--gpu-slots", slots)
         place_command: tuple[str | Path, ...] = ("place", *windows, *where, "--max-imbalance", "1.5", "--seed", "3")
         at_service = tmp_path / "service.json"
-        assert remote(*place_command, "-o", at_service).code == 0
-        monkeypatch.delenv("FLEETWRIGHT_URL")
+        assert remote(*place_command, "--url", service, "-o", at_service).stdout.startswith("placement ")
         local = tmp_path / "local.json"
         assert remote(*place_command, "-o", local).code == 0
         maps = [json.loads(path.read_text())["physical_to_logical_map"] for path in (at_service, local)]
         assert maps[0] == maps[1]
 
-    def test_an_invalid_number_of_slots_is_refused(self, remote: Cli, tmp_path: Path) -> None:
+    def test_an_invalid_number_of_slots_is_refused(self, remote: Cli, service: str, tmp_path: Path) -> None:
         loads = tmp_path / "loads.json"
         loads.write_text("[[9, 5, 4, 3]]")
-        done = remote("place", loads, "--slots", "5", "--gpus", "2", "--nodes", "1")
+        done = remote("place", loads, "--slots", "5", "--gpus", "2", "--nodes", "1", "--url", service)
         assert done.code == 2
         assert "slots: must be a multiple of the number of GPUs (2), got 5" in done.refused[0]
 
@@ -251,7 +252,7 @@ class TestTargets:
 
     def test_a_dry_run_stores_no_status(self, remote: Cli, target: str) -> None:
         (found,) = remote("controller", "plan", target, "-o", "json").json["targets"]
-        assert (found["target"], found["mode"], found["phase"], found["next_round"]) == (
+        assert (found["target"], found["mode"], found["phase"], found["next_changes"]) == (
             target,
             "observe",
             "failed",

@@ -95,8 +95,9 @@ def test_budgets_are_set_refused_and_withdrawn(remote: Cli, tree: Path) -> None:
     remote("power", "trees", "delete", "north")
 
 
-def test_simulations_are_created_listed_and_shown(remote: Cli, tmp_path: Path) -> None:
-    row = ("--servers", "8", "--budget-servers", "6", "--policy", "threshold-all", "--days", "0.02", "--seed", "1")
+def test_simulations_are_created_listed_and_shown(remote: Cli, service: str, tmp_path: Path) -> None:
+    policy = ("--policy", "threshold-all")
+    row = ("--servers", "8", "--budget-servers", "6", *policy, "--days", "0.02", "--seed", "1", "--url", service)
     made = remote("power", "simulate", *row)
     assert made.code == 0, made.stderr
     name = made.stdout.split()[1].rstrip(",")
@@ -116,20 +117,16 @@ def test_simulations_are_created_listed_and_shown(remote: Cli, tmp_path: Path) -
     assert (drawn.code, drawn.refused) == (2, ["--plot: needs a local simulation, without --url"])
 
 
-def test_plans_are_created_listed_and_shown(
-    remote: Cli, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plans_are_created_listed_and_shown(remote: Cli, service: str, tree: Path, tmp_path: Path) -> None:
     remote("power", "trees", "push", tree)
-    made = remote("power", "plan", "north", "--risk", "0.01", "--format", "json").json
+    made = remote("power", "plan", "north", "--risk", "0.01", "--url", service, "--format", "json").json
     assert (made["plan"]["status"], made["plan"]["risk"]) == ("optimal", 0.01)
     row = remote("power", "plans", "list").stdout.splitlines()[1].split()
     assert (row[0], row[4], row[6], row[7]) == (made["id"], "north", "0.01", "optimal")
     shown = remote("power", "plans", "show", made["id"]).stdout
     assert shown.startswith(f"plan {made['id']}, ")
     assert "\nnorth: loss 0 servers (gap 0.00 %), risk 0.01, no feed binds\n" in shown
-    with monkeypatch.context() as local:
-        local.delenv("FLEETWRIGHT_URL")
-        here = remote("power", "plan", tree, "--risk", "0.01").stdout
+    here = remote("power", "plan", tree, "--risk", "0.01").stdout
     assert shown.partition("\n\n")[2].strip() in here  # the same output as of the service
     (kept,) = remote("power", "trees", "list", "--format", "json").json
     assert remote("power", "plans", "list", "--format", "json").json[0]["tree_version"] == kept["version"]
@@ -150,7 +147,7 @@ def test_plans_are_created_listed_and_shown(
     }
     path = tmp_path / "tight.json"
     path.write_text(json.dumps(tight))
-    impossible = remote("power", "plan", path)
+    impossible = remote("power", "plan", path, "--url", service)
     assert impossible.code == 1
     assert "row-2 may draw 50,000 W" in impossible.stdout
     remote("power", "trees", "delete", "north")
