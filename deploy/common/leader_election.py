@@ -45,8 +45,8 @@ def new_holder() -> str:
 
 
 class LeaseRole(StrEnum):
-    LEADER = "leads"
-    FOLLOWER = "follows"  # another process leads
+    LEADER = "leader"
+    FOLLOWER = "follower"  # another process leads
     UNKNOWN = "unknown"  # the API did not respond
 
 

@@ -47,15 +47,15 @@ class CountedMetrics(ControllerMetrics):
     def __init__(self, registry: CollectorRegistry) -> None:
         super().__init__(registry)
         self._lock = threading.Lock()
-        self.rounds = self.rounds_failed = 0
-        self.last_round_s: float | None = None
+        self.reconciles = self.reconciles_failed = 0
+        self.last_reconcile_s: float | None = None
 
     def count_reconcile(self, *, ok: bool, duration_s: float, at: datetime) -> None:
         super().count_reconcile(ok=ok, duration_s=duration_s, at=at)
         with self._lock:
-            self.rounds += ok
-            self.rounds_failed += not ok
-            self.last_round_s = time.monotonic()
+            self.reconciles += ok
+            self.reconciles_failed += not ok
+            self.last_reconcile_s = time.monotonic()
 
 
 class ControllerWork:
@@ -165,18 +165,20 @@ class ControllerActor:
         report = ControllerReport(
             version=version("fleetwright"),
             state=self._loop.state,
-            standing=(LeaseRole.UNKNOWN if leadership is None else leadership.role).value,
+            role=(LeaseRole.UNKNOWN if leadership is None else leadership.role).value,
             holder=self._work.holder,
             pid=os.getpid(),
             node_id=self._place.node_id,
             restarted=self._place.restarted,
             since=None if leadership is None else leadership.since,
-            rounds=counts.rounds,
-            rounds_failed=counts.rounds_failed,
-            last_round_age_s=None if counts.last_round_s is None else time.monotonic() - counts.last_round_s,
+            reconciles=counts.reconciles,
+            reconciles_failed=counts.reconciles_failed,
+            last_reconcile_age_s=None
+            if counts.last_reconcile_s is None
+            else time.monotonic() - counts.last_reconcile_s,
             error=self._loop.error,
             settings=self._settings.model_dump(mode="json"),
-            watchers=self._supervisor.reports,
+            node_actors=self._supervisor.reports,
         )
         return report.model_dump(mode="json")
 

@@ -117,7 +117,7 @@ class Lifecycle:
         new = ControllerName(name, old.generation + 1)
         self._create(new, settings, runtime_env)
         self._up(new)
-        self._hand_over(old, new, was_leader=before.standing == LeaseRole.LEADER)
+        self._hand_over(old, new, was_leader=before.role == LeaseRole.LEADER)
         for host in there:
             self._kill(host)
         self._end_node_actors(name, but_of=new)
@@ -194,9 +194,9 @@ class Lifecycle:
                 continue
             if report.state is LoopState.FAILED:
                 raise StartFailedError(f"controller {host} does not start: {report.error}")
-            if report.state is LoopState.RUNNING and report.standing != LeaseRole.UNKNOWN:
+            if report.state is LoopState.RUNNING and report.role != LeaseRole.UNKNOWN:
                 return report
-            reason = f"it is {report.state}, its role is {report.standing}"
+            reason = f"it is {report.state}, its role is {report.role}"
         raise StartFailedError(f"controller {host} is not up after {self._timeouts.up_s:g} s: {reason}")
 
     def _hand_over(self, old: ControllerName, new: ControllerName, *, was_leader: bool) -> None:
@@ -211,7 +211,7 @@ class Lifecycle:
         role = "nothing"
         for timeout_s in self._polls(self._timeouts.up_s):
             try:
-                role = self._report(new, timeout_s=timeout_s).standing
+                role = self._report(new, timeout_s=timeout_s).role
             except ActuationError as error:
                 role = str(error)
                 continue

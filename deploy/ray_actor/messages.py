@@ -117,8 +117,8 @@ class NodeReport(_Report):
     node_name: str = ""
     index: int = 0
     pid: int | None = None
-    answers: bool = True
-    looks: int = 0
+    responds: bool = True
+    polls: int = 0
     observations: int = 0
     failures: dict[str, int] = {}
     peers: int = 0
@@ -136,18 +136,18 @@ class NodeReport(_Report):
 class ControllerReport(_Report):
     version: str
     state: LoopState
-    standing: str
+    role: str
     holder: str
     pid: int
     node_id: str
     restarted: bool = False
     since: datetime | None = None  # of leading
-    rounds: int = 0
-    rounds_failed: int = 0
-    last_round_age_s: float | None = None
+    reconciles: int = 0
+    reconciles_failed: int = 0
+    last_reconcile_age_s: float | None = None
     error: str | None = None
     settings: dict[str, Any]
-    watchers: tuple[NodeReport, ...] = ()
+    node_actors: tuple[NodeReport, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -135,7 +135,7 @@ class NodeActor:
             node_name=config.node_name,
             index=config.index,
             pid=os.getpid(),
-            looks=recording.tally.polls if recording else 0,
+            polls=recording.tally.polls if recording else 0,
             observations=recording.tally.observations if recording else 0,
             failures=recording.failures() if recording else {},
             peers=len(config.peers),

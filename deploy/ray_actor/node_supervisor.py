@@ -185,7 +185,7 @@ def _must_leave(own_node_id: str, nodes: tuple[NodeFacts, ...]) -> bool:
 
 
 def _report(node_actor: NodeActorName, document: object, node_name: str) -> NodeReport:
-    silent = NodeReport(node_id=node_actor.node_id, node_name=node_name, index=node_actor.index, answers=False)
+    silent = NodeReport(node_id=node_actor.node_id, node_name=node_name, index=node_actor.index, responds=False)
     if document is None:
         return silent
     try:

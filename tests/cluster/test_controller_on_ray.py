@@ -77,7 +77,7 @@ def settings(server: Server, tmp_path: Path) -> ControllerActorSettings:
 def node_report(conductor: Lifecycle, name: str) -> NodeReport | None:
     """Return the report of a node's actor; None without one."""
     reports = [one.report for one in conductor.listing() if one.report is not None]
-    found = [each for report in reports for each in report.watchers if each.node_name == name and each.answers]
+    found = [each for report in reports for each in report.node_actors if each.node_name == name and each.responds]
     return found[0] if found else None
 
 
@@ -86,12 +86,12 @@ def test_the_controller_starts_once_and_restarts_when_its_process_is_killed(
 ) -> None:
     settings = settings.model_copy(update={"lease_s": 6.0})  # the killed controller does not release its lease
     assert conductor.start(NAME, settings).changed
-    one, first = leader(conductor, lambda report: report.rounds > 0)
+    one, first = leader(conductor, lambda report: report.reconciles > 0)
     assert (one.name, one.node_name) == (ControllerName(NAME, 1), "head")
     assert not conductor.start(NAME, settings).changed
 
     os.kill(first.pid, signal.SIGKILL)
-    _one, again = leader(conductor, lambda report: report.pid != first.pid and report.rounds > 0)
+    _one, again = leader(conductor, lambda report: report.pid != first.pid and report.reconciles > 0)
 
     assert again.restarted
     with server.client() as client:

@@ -40,7 +40,7 @@ def leader(
 
     def leads(there: list[ListedController]) -> object:
         report = there[0].report if len(there) == 1 else None  # a stopped controller may still be listed for a moment
-        return report is not None and report.standing == LeaseRole.LEADER and condition(report)
+        return report is not None and report.role == LeaseRole.LEADER and condition(report)
 
     (one,) = wait_for(conductor.listing, leads, what="leading controller")
     assert one.report is not None

@@ -46,6 +46,6 @@ def _with_health(metrics: WSGIApplication, alive: Callable[[], bool]) -> WSGIApp
             return metrics(environ, start_response)
         well = alive()
         start_response("200 OK" if well else "503 Service Unavailable", [("Content-Type", "application/json")])
-        return [json.dumps({"status": "ok" if well else "rounds are late"}).encode()]
+        return [json.dumps({"status": "ok" if well else "reconciles are late"}).encode()]
 
     return app

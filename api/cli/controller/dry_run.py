@@ -38,7 +38,7 @@ COLUMNS = (
     Column("mode"),
     Column("phase"),
     *CHANGE_COLUMNS,
-    number("next round"),
+    number("next reconcile"),
 )
 
 
@@ -107,7 +107,7 @@ def _rows(found: DryRun) -> Iterator[tuple[object, ...]]:
 
 
 def _json(found: DryRun) -> dict[str, Any]:
-    status = found.status.model_dump(mode="json", exclude={"memory", "approval"})
+    status = found.status.model_dump(mode="json", exclude={"state", "approval"})
     steps = [
         {"gpu": step.part, "replicas_before": step.replicas_before, "replicas_after": step.replicas_after}
         for step in found.steps
@@ -118,5 +118,5 @@ def _json(found: DryRun) -> dict[str, Any]:
     return (
         {"target": found.target.name, "mode": found.target.spec.mode.value}
         | status
-        | {"next_round": steps, "next_told": configs}
+        | {"next_changes": steps, "next_config_writes": configs}
     )

@@ -31,10 +31,10 @@ COLUMNS = (
     Column("version"),
     Column("node"),
     Column("state"),
-    Column("standing"),
-    moment("leads since"),
-    number("rounds"),
-    Column("watchers"),
+    Column("role"),
+    moment("leader since"),
+    number("reconciles"),
+    Column("node actors"),
     Column("message"),
 )
 
@@ -110,7 +110,7 @@ def list_controllers(
         return
     print_table(Table(COLUMNS, map(_row, listed)))
     for each in listed:
-        _note_watchers(each)
+        _note_node_actors(each)
 
 
 @contextmanager
@@ -143,7 +143,7 @@ def _print_outcome(outcome: Outcome, verb: str, output: Format) -> None:
     if output is Format.JSON:
         print_json({"name": str(outcome.name), "changed": outcome.changed, **report.model_dump(mode="json")})
         return
-    print_line(f"{outcome.name} {verb}: version {report.version}, it {report.standing}")
+    print_line(f"{outcome.name} {verb}: version {report.version}, role {report.role}")
 
 
 def _json(listed: ListedController) -> dict[str, Any]:
@@ -155,25 +155,25 @@ def _row(listed: ListedController) -> tuple[object, ...]:
     report = listed.report
     if report is None:
         return (listed.name, None, None, "no response", None, None, None, None, listed.message)
-    cells = (report.version, listed.node_name, report.state, report.standing, report.since, report.rounds)
-    return (listed.name, *cells, _watchers(report), listed.message)
+    cells = (report.version, listed.node_name, report.state, report.role, report.since, report.reconciles)
+    return (listed.name, *cells, _node_actors(report), listed.message)
 
 
-def _watchers(report: ControllerReport) -> str | None:
-    """Return `RESPONDING/ALL` node actors; None where no node is watched."""
+def _node_actors(report: ControllerReport) -> str | None:
+    """Return `RESPONDING/ALL` node actors; None where there are none."""
     if report.settings.get("watch") is None:
         return None
-    return f"{sum(watcher.answers for watcher in report.watchers)}/{len(report.watchers)}"
+    return f"{sum(actor.responds for actor in report.node_actors)}/{len(report.node_actors)}"
 
 
-def _note_watchers(listed: ListedController) -> None:
-    for watcher in listed.report.watchers if listed.report else ():
-        if not watcher.answers:
-            note(f"{watcher.node_name}: its node actor does not respond")
-        if watcher.stopped:
-            note(f"{watcher.node_name}: {watcher.stopped} of {len(watcher.workers)} workers are stopped")
-        if watcher.message:
-            note(f"{watcher.node_name}: {watcher.message}")
+def _note_node_actors(listed: ListedController) -> None:
+    for actor in listed.report.node_actors if listed.report else ():
+        if not actor.responds:
+            note(f"{actor.node_name}: its node actor does not respond")
+        if actor.stopped:
+            note(f"{actor.node_name}: {actor.stopped} of {len(actor.workers)} workers are stopped")
+        if actor.message:
+            note(f"{actor.node_name}: {actor.message}")
 
 
 COMMANDS: Mapping[str, Callable[..., None]] = {

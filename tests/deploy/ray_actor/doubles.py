@@ -25,7 +25,7 @@ class ControllerDouble:
 
     settings: dict[str, Any]
     state: LoopState = LoopState.RUNNING
-    standing: str = "leads"
+    role: str = "leader"
     version: str = VERSION
     error: str | None = None
     silent: bool = False
@@ -36,7 +36,7 @@ class ControllerDouble:
         report = ControllerReport(
             version=self.version,
             state=self.state,
-            standing=self.standing,
+            role=self.role,
             holder="h",
             pid=1,
             node_id="a0",
@@ -48,12 +48,12 @@ class ControllerDouble:
     def stop(self) -> None:
         """Stop as the real controller does, without the lease."""
         self.commands.append("stop")
-        self.state, self.standing = LoopState.STOPPED, "unknown"
+        self.state, self.role = LoopState.STOPPED, "unknown"
 
     def resume(self) -> None:
         """As the real controller."""
         self.commands.append("resume")
-        self.state, self.standing = LoopState.RUNNING, "leads"
+        self.state, self.role = LoopState.RUNNING, "leader"
 
 
 @dataclass

@@ -64,8 +64,8 @@ def test_the_actor_starts_its_controller_and_reports_its_state(make: Make, tmp_p
     report = wait_for(lambda: report_of(host), lambda report: report.state is LoopState.FAILED, what="failure")
     assert (report.version, report.pid, report.node_id, report.restarted) == (VERSION, os.getpid(), "a0", True)
     assert report.error == f"token file {tmp_path / 'missing'}: No such file or directory"
-    assert (report.state, report.standing, report.rounds) == (LoopState.FAILED, "unknown", 0)
-    wait_for(lambda: report_of(host).watchers, what="report of the node actor")
+    assert (report.state, report.role, report.reconciles) == (LoopState.FAILED, "unknown", 0)
+    wait_for(lambda: report_of(host).node_actors, what="report of the node actor")
 
 
 def test_stop_and_resume_can_be_repeated(make: Make) -> None:

@@ -44,7 +44,7 @@ def lifecycle(cluster: ClusterDouble) -> Lifecycle:
 
 def test_start_creates_the_first_generation_on_the_head_node(lifecycle: Lifecycle, cluster: ClusterDouble) -> None:
     outcome = lifecycle.start(NAME, SETTINGS, runtime_env={"pip": ["x"]})
-    assert (outcome.name, outcome.changed, outcome.report.standing) == (G1, True, "leads")
+    assert (outcome.name, outcome.changed, outcome.report.role) == (G1, True, "leader")
     assert cluster.placed[str(G1)] == "a0"
     assert cluster.received[str(G1)] == {"pip": ["x"]}
     assert ControllerActorSettings.model_validate(cluster.host(str(G1)).settings) == SETTINGS
@@ -101,7 +101,7 @@ def test_two_concurrent_starts_create_one_controller(cluster: ClusterDouble) -> 
     [
         ({"state": LoopState.FAILED, "error": "token file /t: is empty"}, "does not start: token file /t: is empty"),
         ({"silent": True}, "is not up after 3 s: actor controller.g1 does not respond"),
-        ({"standing": "unknown"}, "is not up after 3 s: it is running, its role is unknown"),
+        ({"role": "unknown"}, "is not up after 3 s: it is running, its role is unknown"),
     ],
 )
 def test_a_controller_that_does_not_start_is_removed(
@@ -151,23 +151,23 @@ class NeverLeads(ClusterDouble):
 
     def call(self, name: str, method: str, *, timeout_s: float) -> Any:
         if (name, method) == (str(G1), "stop"):
-            self.host(str(G2)).standing = "unknown"
+            self.host(str(G2)).role = "unknown"
         return super().call(name, method, timeout_s=timeout_s)
 
 
 def test_an_upgrade_is_undone_if_the_new_controller_does_not_lead(cluster: ClusterDouble) -> None:
-    broken, time = NeverLeads(alive=cluster.alive, made=[{"standing": "follows"}]), Time()
+    broken, time = NeverLeads(alive=cluster.alive, made=[{"role": "follower"}]), Time()
     old = broken.running(str(G1), SETTINGS)
     lifecycle = Lifecycle(broken, timeouts=Timeouts(up_s=3.0, steady_s=lambda: time.now_s, sleep=time.sleep))
     with pytest.raises(StartFailedError, match=r"g2 does not lead after 3 s \(unknown\); controller\.g1 continues"):
         lifecycle.upgrade(NAME, {})
-    assert (old.commands, old.standing, list(broken.actors)) == (["stop", "resume"], "leads", [str(G1)])
+    assert (old.commands, old.role, list(broken.actors)) == (["stop", "resume"], "leader", [str(G1)])
 
 
 def test_the_upgrade_of_a_follower_does_not_require_the_lease(lifecycle: Lifecycle, cluster: ClusterDouble) -> None:
-    cluster.running(str(G1), SETTINGS, standing="follows")
-    cluster.made = [{"standing": "follows"}]
-    assert lifecycle.upgrade(NAME, {}).report.standing == "follows"
+    cluster.running(str(G1), SETTINGS, role="follower")
+    cluster.made = [{"role": "follower"}]
+    assert lifecycle.upgrade(NAME, {}).report.role == "follower"
 
 
 def test_an_upgrade_without_a_controller_is_refused(lifecycle: Lifecycle) -> None:

@@ -42,7 +42,7 @@ def test_the_node_actor_reports_its_node_and_keeps_polling(node_actor: NodeActor
     config = config_of(index=4)
     first = report_of(node_actor, config)
     assert (first.node_id, first.node_name, first.index, first.pid) == ("a0", "gpu-1", 4, os.getpid())
-    wait_for(lambda: report_of(node_actor, config).looks, lambda polls: polls > first.looks, what="polls")
+    wait_for(lambda: report_of(node_actor, config).polls, lambda polls: polls > first.polls, what="polls")
     assert report_of(node_actor, config).message is None
 
 
@@ -60,7 +60,7 @@ def test_observations_are_recorded_into_a_folder(node_actor: NodeActor, tmp_path
 def test_a_changed_configuration_restarts_the_recorder(node_actor: NodeActor, tmp_path: Path) -> None:
     config = config_of()
     report_of(node_actor, config)
-    wait_for(lambda: report_of(node_actor, config).looks, lambda polls: polls > 2, what="polls")
+    wait_for(lambda: report_of(node_actor, config).polls, lambda polls: polls > 2, what="polls")
     folder = tmp_path / "later"
     report_of(node_actor, config_of(folder=str(folder)))
     assert (folder / "run.json").exists()
@@ -86,7 +86,7 @@ def test_a_source_that_fails_is_reported_and_the_rest_is_polled(node_actor: Node
     config = config_of(folder=str(file / "below"))
     assert "cannot record" in (report_of(node_actor, config).message or "")
     fine = config_of()
-    wait_for(lambda: report_of(node_actor, fine).looks, what="polls")
+    wait_for(lambda: report_of(node_actor, fine).polls, what="polls")
     assert report_of(node_actor, fine).message is None
 
 

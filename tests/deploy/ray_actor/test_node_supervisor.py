@@ -13,7 +13,7 @@ A, B = "controller.g1.watch.0.a0", "controller.g1.watch.1.b0"
 
 
 def report_of(name: str, index: int, **more: Any) -> dict[str, Any]:
-    return NodeReport(node_id=f"{name}0", node_name=name, index=index, looks=3).model_dump(mode="json") | more
+    return NodeReport(node_id=f"{name}0", node_name=name, index=index, polls=3).model_dump(mode="json") | more
 
 
 def supervisor_of(
@@ -29,7 +29,7 @@ def test_nodes_get_actors_and_their_reports_are_kept() -> None:
     supervisor = supervisor_of(cluster)
     supervisor.turn()
     assert (cluster.placed[A], cluster.placed[B]) == ("a0", "b0")
-    assert [(report.node_name, report.looks, report.answers) for report in supervisor.reports] == [
+    assert [(report.node_name, report.polls, report.responds) for report in supervisor.reports] == [
         ("a", 3, True),
         ("b", 3, True),
     ]
@@ -43,16 +43,16 @@ def test_a_dead_node_actor_is_created_again_and_an_unresponsive_one_is_reported(
     cluster.actors.pop(A)
     supervisor.turn()
     assert A in cluster.actors
-    assert [report.answers for report in supervisor.reports] == [True, False]
+    assert [report.responds for report in supervisor.reports] == [True, False]
     assert cluster.killed == []
 
 
 def test_an_invalid_report_of_a_node_actor_is_reported() -> None:
-    cluster = ClusterDouble(alive=(node("a"),), answers={"a0": report_of("a", 0, looks="many")})
+    cluster = ClusterDouble(alive=(node("a"),), answers={"a0": report_of("a", 0, polls="many")})
     supervisor = supervisor_of(cluster)
     supervisor.turn()
     (report,) = supervisor.reports
-    assert not report.answers
+    assert not report.responds
     assert "the report is invalid" in (report.message or "")
 
 
@@ -60,7 +60,7 @@ def test_unknown_fields_of_a_newer_version_are_ignored() -> None:
     cluster = ClusterDouble(alive=(node("a"),), answers={"a0": report_of("a", 0, humidity=0.4)})
     supervisor = supervisor_of(cluster)
     supervisor.turn()
-    assert supervisor.reports[0].answers
+    assert supervisor.reports[0].responds
 
 
 def test_a_node_actor_that_cannot_be_started_does_not_affect_the_others() -> None:
@@ -73,7 +73,7 @@ def test_a_node_actor_that_cannot_be_started_does_not_affect_the_others() -> Non
     cluster = Refusing(alive=(node("a"), node("b")), answers={"b0": report_of("b", 1)})
     supervisor = supervisor_of(cluster)
     supervisor.turn()
-    assert [report.answers for report in supervisor.reports] == [False, True]
+    assert [report.responds for report in supervisor.reports] == [False, True]
 
 
 def test_existing_node_actors_end_when_disabled() -> None:

@@ -27,7 +27,7 @@ def test_health_is_evaluated_per_request_and_metrics_are_always_served(
         alive = False
         assert (http.get("/healthz").status_code, http.get("/healthz").json()) == (
             503,
-            {"status": "rounds are late"},
+            {"status": "reconciles are late"},
         )
         assert "turns_total 3.0" in http.get("/metrics").text
 
