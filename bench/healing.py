@@ -17,9 +17,9 @@ from typing import Final
 
 import numpy as np
 
-from api.schemas.remediation import CaseSpec, Stage
+from api.schemas.remediation import CaseSpec, RemediationStage
 from bench.harness import Row, child
-from faults.quarantine import Budget, DecisionKind, PolicyMode, QuarantineRules
+from faults.quarantine import DecisionKind, DisruptionBudget, PolicyMode, QuarantineRules
 from tests.testbed.ray_cluster import RAY_SETTINGS, check_machine
 from tests.testbed.remediated_run import RemediatedRun, remediated_run
 from tests.testbed.waiting import wait_for
@@ -29,7 +29,7 @@ ALONE_S: Final = 60.0
 WORKERS: Final = 2
 MAX_AT_ONCE: Final = 8  # repeats on one cluster, each of which costs it a node
 # Without the guardrails of the fleet, because the nodes are frozen one after the other.
-ANY: Final = Budget(share=1.0, count=1000)
+ANY: Final = DisruptionBudget(share=1.0, count=1000)
 RULES: Final = QuarantineRules(mode=PolicyMode.APPLY, pool=ANY, domain=ANY, rate_count=1000, breaker_nodes=1000)
 
 
@@ -100,7 +100,7 @@ def _healed(running: RemediatedRun) -> dict[str, float]:
 
     def replaced() -> list[CaseSpec]:
         new = [each.case for each in running.cases() if each.id not in known]
-        return [case for case in new if case.stage is Stage.REPLACED]
+        return [case for case in new if case.stage is RemediationStage.REPLACED]
 
     (case,) = wait_for(replaced, what="case")
     right = case.node == next(life["node_id"] for life in before if life["pid"] == victim)

@@ -24,11 +24,11 @@ from deploy.power_guard.config import GuardFile
 from deploy.power_guard.loop import GuardLoop
 from deploy.power_guard.process import guard_loop
 from power.controls import UNTOUCHED, NodeClocks, Phase, Setting
-from power.guard import BudgetOrder, Guard, GuardMode, GuardSettings, Servers, Telemetry
+from power.guard import BudgetRequest, Guard, GuardMode, GuardSettings, Servers, Telemetry
 from power.guard import Row as GuardedRow
 from power.guard.telemetry import BRAKE
 from power.server_model import BLOOM_A100
-from power.telemetry import Budget, Observation, Reading
+from power.telemetry import Budget, Reading, RowObservation
 
 STEPS, WARM_UP = 2000, 100
 ROUNDS, BRAKES = 60, 5
@@ -47,7 +47,7 @@ class _Steady(NamedTuple):
     def start(self) -> int:
         return 0
 
-    def decide(self, state: int, observed: Observation) -> tuple[int, Setting]:  # noqa: ARG002 - the port's
+    def decide(self, state: int, observed: RowObservation) -> tuple[int, Setting]:  # noqa: ARG002 - the port's
         return state, UNTOUCHED
 
     def calm_below_w(self, state: int, budget_w: float) -> float:  # noqa: ARG002 - the port's
@@ -79,11 +79,11 @@ class _Bed:
 
     def step(self, telemetry: Telemetry) -> float:
         started_s = time.process_time()
-        self.state, orders = self.guard.step(self.state, telemetry)
+        self.state, commands = self.guard.step(self.state, telemetry)
         spent_s = time.process_time() - started_s
-        self.held[:BRAKE, orders.command] = self.guard.row.clocks_of(orders.setting.clocks)[:, orders.command]
-        self.held[BRAKE, orders.brake] = 1.0
-        self.held[BRAKE, orders.release] = 0.0
+        self.held[:BRAKE, commands.command] = self.guard.row.clocks_of(commands.setting.clocks)[:, commands.command]
+        self.held[BRAKE, commands.brake] = 1.0
+        self.held[BRAKE, commands.release] = 0.0
         return spent_s
 
 
@@ -232,8 +232,8 @@ def _mode(loop: GuardLoop) -> GuardMode:
 
 def _budget(loop: GuardLoop, per_server_w: float) -> None:
     limits = [{"limit_w": per_server_w * AGENTS}]
-    order = {"domain": "row-a", "limits": limits, "valid_s": 3600.0, "at_once": True}
-    loop.set_budget(BudgetOrder.model_validate(order))
+    request = {"domain": "row-a", "limits": limits, "valid_s": 3600.0, "at_once": True}
+    loop.set_budget(BudgetRequest.model_validate(request))
 
 
 async def _timed(loop: GuardLoop) -> tuple[float, float]:

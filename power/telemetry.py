@@ -21,7 +21,7 @@ class Budget(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Observation:
+class RowObservation:
     now_s: float
     reading: Reading
     counts: Floats  # [kinds of server, priority, phase]: servers in each

@@ -14,7 +14,7 @@ PlacementId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{
 Count = Annotated[int, Field(ge=0, le=10_000)]
 
 
-class ExpertMapOrder(Frozen):
+class ExpertMapSpec(Frozen):
     """The target placement of all replicas of one deployment."""
 
     placement_id: PlacementId = Field(description="A stored placement, `/v1/placements/{id}`.")
@@ -32,13 +32,13 @@ class ExpertMapPhase(StrEnum):
 
     WANTED = "wanted"  # a write is needed and not allowed now
     WAITING = "waiting"  # for replicas that receive the map, switch to it or start
-    ROLLING = "rolling"  # this round wrote a command
+    ROLLING = "rolling"  # this reconcile wrote a command
     LOADED = "loaded"  # every replica has the map
     REFUSED = "refused"  # no replica switches any more; the switched ones have the previous map again
 
 
 class ExpertMapStatus(Frozen):
-    """One deployment's rollout, as of the controller's last round."""
+    """One deployment's rollout, as of the controller's last reconcile."""
 
     placement_id: str
     phase: ExpertMapPhase

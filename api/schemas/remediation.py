@@ -22,7 +22,7 @@ Step = Annotated[int, Field(ge=0, le=2**53)]
 Attempt = Annotated[int, Field(ge=1, le=1_000_000_000)]
 
 
-class Stage(StrEnum):
+class RemediationStage(StrEnum):
     """How far the work of a node that is out of service has moved.  docs/explanation/runtime/remediation.md"""
 
     REQUESTED = "requested"  # no action is done yet; without --act the message names the next one
@@ -71,7 +71,7 @@ class CaseSpec(Frozen):
     state: NodeState = Field(
         description="State of the node in the quarantine policy.  A case is open while the node is out of service."
     )
-    stage: Stage
+    stage: RemediationStage
     since: AwareDatetime = Field(description="Start of the current state and stage.")
     opened_at: AwareDatetime
     ray_nodes: Annotated[tuple[RayId, ...], Field(max_length=MAX_RAY_NODES)] = Field(
@@ -88,7 +88,7 @@ class CaseSpec(Frozen):
         return self.state in OUT_OF_SERVICE
 
     @property
-    def progress(self) -> tuple[NodeState, Stage]:
+    def progress(self) -> tuple[NodeState, RemediationStage]:
         return self.state, self.stage
 
 

@@ -61,13 +61,13 @@ class Refusal(ApprovalGrant):
     reason: Text
 
 
-class TargetMemory(Frozen):
-    """The state that one round leaves for the next."""
+class TargetState(Frozen):
+    """The state that one reconcile leaves for the next."""
 
     goal: Goal | None = None
     spent: Annotated[tuple[Spent, ...], Field(max_length=SPENT_MAX)] = ()
     change: PendingChange | None = None
-    licence: ApprovalGrant | None = None
+    approval_grant: ApprovalGrant | None = None
     approvals_used: Annotated[int, Field(ge=0)] = 0
     verified_plan_id: PlanId | None = Field(default=None, description="The last plan that was in place and healthy.")
     refused: Refusal | None = None

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
-from api.schemas.expert_maps import ExpertMapOrder, ExpertMapStatus
+from api.schemas.expert_maps import ExpertMapSpec, ExpertMapStatus
 from api.schemas.names import GpuName, Name, PartKey, PartName, Replicas, Text
 from api.schemas.probes import HealthProbe, PlainUrl, Seconds
-from api.schemas.target_state import Approval, Digest, TargetMemory
+from api.schemas.target_state import Approval, Digest, TargetState
 from fleet.documents import Frozen, RuleError, Violation, validation_problems
 from planner.request import Name as WorkloadName
 
@@ -175,7 +175,7 @@ class TargetSpec(Frozen):
     plan_id: str | None = Field(default=None, max_length=64, description="The plan to apply; null: only observe.")
     min_replicas: Replicas = Field(default=1, description="Minimum of all replicas together, whatever the plan.")
     max_step: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        default=1_000, description="Maximum number of replicas changed per round."
+        default=1_000, description="Maximum number of replicas changed per reconcile."
     )
     max_step_per_window: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
         default=None, description="Maximum number of replicas changed in any `window_s`; null: only `max_step` limits."
@@ -191,7 +191,7 @@ class TargetSpec(Frozen):
     health: HealthProbe | None = Field(
         default=None, description="The health check after a change; null: a plan in place counts as healthy."
     )
-    expert_maps: dict[PartName, ExpertMapOrder] = Field(
+    expert_maps: dict[PartName, ExpertMapSpec] = Field(
         default_factory=dict,
         max_length=100,
         description="Key of `deployments` -> target expert placement of its replicas; Ray Serve only.",
@@ -216,7 +216,7 @@ class Target(Frozen):
 
 
 class Phase(StrEnum):
-    """The phase of a target after the last round."""
+    """The phase of a target after the last reconcile."""
 
     OBSERVED = "observed"  # observed; nothing to do or nothing allowed
     RECOMMENDED = "recommended"  # a change set is ready
@@ -250,7 +250,7 @@ class SettingChange(Frozen):
 
 
 class TargetStatus(Frozen):
-    """The controller's report on its last round."""
+    """The controller's report on its last reconcile."""
 
     phase: Phase
     observed_at: datetime
@@ -264,7 +264,7 @@ class TargetStatus(Frozen):
     )
     message: Text | None = None
     digest: Digest | None = Field(default=None, description="Digest of the ready change set, for its approval.")
-    memory: TargetMemory | None = Field(default=None, description="Null in a report: the stored state stays unchanged.")
+    state: TargetState | None = Field(default=None, description="Null in a report: the stored state stays unchanged.")
     expert_maps: dict[PartName, ExpertMapStatus] = Field(
         default_factory=dict, max_length=100, description="Part -> progress of its expert placement."
     )

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from api.schemas.remediation import CaseSpec, Stage
+from api.schemas.remediation import CaseSpec, RemediationStage
 from faults.quarantine import OUT_OF_SERVICE, NodeState
 
 CACHED_CASES = 4096  # closed cases never change, and every scrape reads them
@@ -26,7 +26,7 @@ class CaseMark:
     """Holds the counted properties of a case."""
 
     state: NodeState
-    stage: Stage
+    stage: RemediationStage
     opened_at: datetime
     outcome: CaseOutcome | None  # of a closed case
 
@@ -47,7 +47,7 @@ def remediation_metrics(cases: Sequence[CaseMark], at: datetime) -> Iterable[Met
         "fleetwright_remediation_oldest_case_seconds", "Age of the oldest open case; 0: there is none.", labels=labels
     )
     for state in NodeState:
-        for stage in Stage if state in OUT_OF_SERVICE else ():
+        for stage in RemediationStage if state in OUT_OF_SERVICE else ():
             found = [case for case in still_open if (case.state, case.stage) == (state, stage)]
             ages_s = [(at - case.opened_at).total_seconds() for case in found]
             counts.add_metric([state.value, stage.value], len(found))

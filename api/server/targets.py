@@ -64,12 +64,12 @@ async def keep_report(service: Service, name: str, report: TargetStatus, *, acto
         await TARGETS.get(tx, name)
         before = await _report(tx, name)
         if before is not None:
-            report = report.model_copy(update={"memory": report.memory or before.memory, "approval": before.approval})
+            report = report.model_copy(update={"state": report.state or before.state, "approval": before.approval})
         else:
             report = report.model_copy(update={"approval": None})
         await _put(tx, service, name, report)
         if before is None or _audited_part(before) != _audited_part(report):
-            detail = report.model_dump(mode="json", exclude={"observed_at", "memory", "approval"})
+            detail = report.model_dump(mode="json", exclude={"observed_at", "state", "approval"})
             detail["verified_plan_id"] = _verified(report)
             await service.audit(tx, actor=actor, action="target.reported", subject=f"targets/{name}", detail=detail)
 
@@ -84,7 +84,7 @@ async def approve(service: Service, name: str, request: ApprovalRequest, *, acto
             raise not_found(f"report on target {name!r} yet")
         if not _is_ready(request, spec, report):
             raise _stale(name, spec, report)
-        used = report.memory.approvals_used if report.memory is not None else 0
+        used = report.state.approvals_used if report.state is not None else 0
         last = report.approval
         if last is not None and last.number > used and last.digest == request.digest:
             return last
@@ -119,7 +119,7 @@ async def _put(tx: Transaction, service: Service, name: str, report: TargetStatu
 
 def _is_ready(request: ApprovalRequest, spec: TargetSpec, report: TargetStatus) -> bool:
     """Check that the last report offers this change set and the target still has the same plan."""
-    refused = report.memory.refused if report.memory is not None else None
+    refused = report.state.refused if report.state is not None else None
     offered = refused.plan_id if refused is not None else report.plan_id
     return report.digest == request.digest and offered == spec.plan_id == request.plan_id
 
@@ -130,7 +130,7 @@ def _stale(name: str, spec: TargetSpec, report: TargetStatus) -> ProblemError:
 
 
 def _verified(report: TargetStatus) -> str | None:
-    return report.memory.verified_plan_id if report.memory is not None else None
+    return report.state.verified_plan_id if report.state is not None else None
 
 
 def _audited_part(report: TargetStatus) -> tuple[object, ...]:

@@ -24,8 +24,8 @@ UserConfig = Mapping[str, JsonValue]
 class Bounds(NamedTuple):
     """The counts that a target allows for a part."""
 
-    least: int
-    most: int
+    min_replicas: int
+    max_replicas: int
     source: str  # the field that sets them, for error messages
 
 
@@ -40,7 +40,7 @@ class DeploymentState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class TargetSnapshot:
     """A target as it was read.  `requested` and `running` have the same parts."""
 
     requested: Replicas
@@ -87,7 +87,7 @@ class ConfigWrite:
 class Actuator(Protocol):
     """Drives one target.  Both methods raise ActuationError."""
 
-    async def observe(self) -> Observation:
+    async def observe(self) -> TargetSnapshot:
         """Read the target."""
 
     async def apply(self, change: Step | ConfigWrite) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from api.schemas.targets import RayTrainRun
-from deploy.actuators.base import Bounds, ConfigWrite, Observation, Step
+from deploy.actuators.base import Bounds, ConfigWrite, Step, TargetSnapshot
 from deploy.common.errors import ActuationError, PlanUnusableError
 from deploy.common.thread_calls import BlockingCalls
 from deploy.training.run_status import RunStatusReader
@@ -24,13 +24,13 @@ class RayTrainActuator:
     run: RayTrainRun
     calls: BlockingCalls = field(default_factory=BlockingCalls)
 
-    async def observe(self) -> Observation:
+    async def observe(self) -> TargetSnapshot:
         """Read requested and training workers.  Between two worker groups no worker trains."""
         view = await self.calls.call(self._name, self.runs.one_run, self.run.run)
         requested = view.requested_workers if view.requested_workers is not None else view.max_workers
         running = len(view.places) if view.phase is RunPhase.RUNNING else 0
         bounds = Bounds(self._replicas(view.min_workers), self._replicas(view.max_workers), f"{FIELD} of {self._name}")
-        return Observation(
+        return TargetSnapshot(
             requested={self.run.gpu: self._replicas(requested)},
             running={self.run.gpu: self._replicas(running)},
             bounds={self.run.gpu: bounds},

@@ -12,7 +12,7 @@ from enum import IntEnum
 from pydantic import JsonValue
 
 from api.schemas.targets import SettingChange
-from deploy.actuators.base import Observation, Replicas, Step
+from deploy.actuators.base import Replicas, Step, TargetSnapshot
 from deploy.controller.rollout import missing_replicas, verify
 
 CLOCK = "clock"
@@ -74,7 +74,7 @@ def clock_changes(
 
 
 def ready_changes(
-    changes: Iterable[ConfigChange], *, wanted: Replicas, observation: Observation
+    changes: Iterable[ConfigChange], *, wanted: Replicas, observation: TargetSnapshot
 ) -> tuple[ConfigChange, ...]:
     """Return the changes that may be written now; an intermediate one only where the final one may not."""
     reached = _progress(wanted=wanted, observation=observation)
@@ -94,7 +94,7 @@ def final_changes(changes: Iterable[ConfigChange]) -> tuple[ConfigChange, ...]:
     return tuple(each for each in changes if not each.is_intermediate)
 
 
-def _progress(*, wanted: Replicas, observation: Observation) -> Progress:
+def _progress(*, wanted: Replicas, observation: TargetSnapshot) -> Progress:
     if verify(wanted=wanted, observation=observation):
         return Progress.EXACT
     rising = any(observation.requested[part] < count for part, count in wanted.items())

@@ -16,7 +16,7 @@ import structlog
 from api.client import AsyncClient, NotFoundError
 from api.schemas.plans import PlanRecord
 from api.schemas.probes import HealthProbe
-from api.schemas.target_state import Approval, TargetMemory
+from api.schemas.target_state import Approval, TargetState
 from api.schemas.targets import Mode, Phase, Target, TargetStatus
 from deploy.actuators.base import Actuator, ConfigWrite, Step
 from deploy.actuators.registry import ActuatorFactory
@@ -116,14 +116,16 @@ class Reconciler:
             message=message,
             observe_only=self._only_observes(state.target),
             may_write=self._applies(state.target) and not self.dry_run,
-            approved=state.memory.approved_maps,
+            approved=state.target_state.approved_maps,
         )
         state.expert_maps = outcome.maps
         if outcome.digest is not None:
             state.digest = outcome.digest
             if self._applies(state.target) and (approval := _approval_of(state)) is not None:
                 # Maps are written from the next reconcile on, when the API has stored that the approval is used.
-                state.memory = with_approved_maps(state.memory, digest=outcome.digest, approval_number=approval.number)
+                state.target_state = with_approved_maps(
+                    state.target_state, digest=outcome.digest, approval_number=approval.number
+                )
         return outcome.phase, outcome.message
 
     async def _observe(self, state: ReconcileState) -> Outcome:
@@ -134,7 +136,7 @@ class Reconciler:
             await self._load_state(state)
         if spec.plan_id is None:
             return Phase.OBSERVED, state.observation.note
-        if state.memory.refused is not None:
+        if state.target_state.refused is not None:
             return await self._roll_back(state, actuator)
         plan = await self._diff(state, spec.plan_id)
         in_place = _is_in_place(state)
@@ -146,10 +148,10 @@ class Reconciler:
         try:
             report = await self.api.get_target_status(state.target.name)
         except NotFoundError:
-            state.stored = TargetMemory()
+            state.stored = TargetState()
         else:
-            state.stored, state.approval = report.memory or TargetMemory(), report.approval
-        state.memory = with_refusal_in_force(state.stored, state.target)
+            state.stored, state.approval = report.state or TargetState(), report.approval
+        state.target_state = with_refusal_in_force(state.stored, state.target)
 
     async def _diff(self, state: ReconcileState, plan_id: str) -> PlanRecord:
         spec = state.target.spec
@@ -178,46 +180,50 @@ class Reconciler:
 
     async def _verify(self, state: ReconcileState) -> Outcome:
         """The plan is in place.  If the target is healthy too, this is the plan to roll back to later."""
-        state.memory = memory = without_goal(state.memory)
+        state.target_state = target_state = without_goal(state.target_state)
         plan_id, probe = state.target_plan_id, state.target.spec.health
-        if memory.verified_plan_id == plan_id and memory.change is None:
+        if target_state.verified_plan_id == plan_id and target_state.change is None:
             return Phase.APPLIED, state.notes()
         if state.observation.note is not None:
             return Phase.APPLIED, joined(state.notes(), "not verified")
         if probe is not None:
-            if memory.change is not None and self.clock.now() < (due := check_due_at(memory.change.moved_at, probe)):
+            if target_state.change is not None and self.clock.now() < (
+                due := check_due_at(target_state.change.moved_at, probe)
+            ):
                 return Phase.APPLIED, joined(state.notes(), f"health check at {_time(due)}")
-            check = await self._check_health(probe, memory)
-            if check.outcome is HealthOutcome.WORSE and memory.verified_plan_id != plan_id:
+            check = await self._check_health(probe, target_state)
+            if check.outcome is HealthOutcome.WORSE and target_state.verified_plan_id != plan_id:
                 return self._refuse_plan(state, check)
             if check.outcome is not HealthOutcome.GOOD:
                 return Phase.APPLIED, joined(state.notes(), f"not verified: {check.reason}")
-        state.memory = with_verified(memory, plan_id=plan_id)
+        state.target_state = with_verified(target_state, plan_id=plan_id)
         return Phase.APPLIED, state.notes()
 
     async def _advance(self, state: ReconcileState, actuator: Actuator, plan: PlanRecord) -> Outcome:
         """Something differs: check the conditions of the next write."""
         target, now, notes = state.target, self.clock.now(), state.notes()
-        state.memory = with_goal(state.memory, planned=state.planned, settings=state.settings_digest, now=now)
+        state.target_state = with_goal(
+            state.target_state, planned=state.planned, settings=state.settings_digest, now=now
+        )
         if (check := await self._check_health_midway(state)) is not None:
-            if check.outcome is HealthOutcome.WORSE and state.memory.verified_plan_id != plan.id:
+            if check.outcome is HealthOutcome.WORSE and state.target_state.verified_plan_id != plan.id:
                 return self._refuse_plan(state, check)
             if check.outcome is not HealthOutcome.GOOD:
                 notes = joined(notes, check.reason)
         state.compute_digest()
         if state.digest is not None:  # otherwise nothing is written, and the plan's age does not matter
             check_fresh(plan, now=now, max_age_s=self.settings.plan_max_age_s)
-        if (left_s := target.spec.settle_s - settled_s(state.memory, now=now)) > 0.0:
+        if (left_s := target.spec.settle_s - settled_s(state.target_state, now=now)) > 0.0:
             due = now + timedelta(seconds=left_s)
             return Phase.SETTLING, joined(notes, f"the first write is allowed at {_time(due)} if nothing changes")
-        free = not target.spec.require_approval or state.digest is None or has_grant(state.memory, target)
+        free = not target.spec.require_approval or state.digest is None or has_grant(state.target_state, target)
         if not free and not _use_approval(state):
             return Phase.AWAITING_APPROVAL, notes
         return await self._apply(state, actuator, Phase.APPLYING, notes)
 
     async def _roll_back(self, state: ReconcileState, actuator: Actuator) -> Outcome:
         """The target's plan did harm: return to the last verified one until the target changes or an approval comes."""
-        refusal, back_to = state.memory.refused, state.memory.verified_plan_id
+        refusal, back_to = state.target_state.refused, state.target_state.verified_plan_id
         reason = refusal.reason if refusal is not None else None
         if back_to is not None:
             try:
@@ -234,7 +240,7 @@ class Reconciler:
         if _use_approval(state):
             return Phase.APPLYING, "an operator has approved another attempt"
         if back_to is None:
-            return Phase.FAILED, joined(reason, NO_ROLLBACK if state.memory.verified_plan_id is None else None)
+            return Phase.FAILED, joined(reason, NO_ROLLBACK if state.target_state.verified_plan_id is None else None)
         state.plan_id, state.planned = back_to, planned
         return Phase.ROLLED_BACK, reason
 
@@ -242,18 +248,20 @@ class Reconciler:
         plan_id = state.target_plan_id
         reason = one_line(f"health worsened after plan {plan_id}: {check.reason}")
         log.warning("plan_refused", target=state.target.name, plan_id=plan_id, reason=reason)
-        state.memory = with_refusal(state.memory, state.target, plan_id=plan_id, reason=reason, now=self.clock.now())
-        if state.memory.verified_plan_id is None:
+        state.target_state = with_refusal(
+            state.target_state, state.target, plan_id=plan_id, reason=reason, now=self.clock.now()
+        )
+        if state.target_state.verified_plan_id is None:
             return Phase.FAILED, joined(reason, NO_ROLLBACK)
         return Phase.ROLLING_BACK, reason
 
     async def _apply(self, state: ReconcileState, actuator: Actuator, phase: Phase, notes: str | None) -> Outcome:
         if await self._has_changed(state.target):
-            return phase, joined(notes, "the target changed meanwhile; nothing was written in this round")
+            return phase, joined(notes, "the target changed meanwhile; nothing was written in this reconcile")
         spec, now = state.target.spec, self.clock.now()
-        if (opens_at := window_opens_at(state.memory, spec, now=now)) is not None:
+        if (opens_at := window_opens_at(state.target_state, spec, now=now)) is not None:
             notes = joined(notes, f"max_step_per_window is used up until {_time(opens_at)}")
-        left = window_left(state.memory, spec, now=now)
+        left = window_left(state.target_state, spec, now=now)
         steps = plan_changes(wanted=state.wanted, observation=state.observation, max_step=left) if left else ()
         steps = without_blocked_decreases(steps, changes=state.config_changes)
         configs = ready_changes(state.config_changes, wanted=state.wanted, observation=state.observation)
@@ -282,14 +290,18 @@ class Reconciler:
     async def _store_state(self, state: ReconcileState, phase: Phase, notes: str | None) -> None:
         """Store the next change, so that a controller that starts after a crash counts it."""
         spec, now = state.target.spec, self.clock.now()
-        state.memory = with_spent(state.memory, spec, replicas=sum(step.size for step in state.steps), now=now)
+        state.target_state = with_spent(
+            state.target_state, spec, replicas=sum(step.size for step in state.steps), now=now
+        )
         if spec.health is not None and phase is not Phase.ROLLING_BACK:
-            before = (await self.health(spec.health)).readings if state.memory.change is None else None
-            state.memory = with_change_begun(state.memory, plan_id=state.target_plan_id, before=before, now=now)
-        if state.memory != state.stored:
+            before = (await self.health(spec.health)).readings if state.target_state.change is None else None
+            state.target_state = with_change_begun(
+                state.target_state, plan_id=state.target_plan_id, before=before, now=now
+            )
+        if state.target_state != state.stored:
             async with self.leadership.acting():
                 await self.api.report_target_status(state.target.name, self._report(state, phase, notes))
-            state.stored = state.memory
+            state.stored = state.target_state
 
     async def _take_step(self, state: ReconcileState, actuator: Actuator, step: Step) -> None:
         async with self.leadership.acting():
@@ -321,15 +333,15 @@ class Reconciler:
 
     async def _check_health_midway(self, state: ReconcileState) -> HealthCheck | None:
         """Check the health during a change; None where it is too early, or the target has no probe."""
-        probe, change = state.target.spec.health, state.memory.change
+        probe, change = state.target.spec.health, state.target_state.change
         if probe is None or change is None or change.plan_id != state.target_plan_id:
             return None
         if self.clock.now() < check_due_at(change.began_at, probe):
             return None
-        return await self._check_health(probe, state.memory)
+        return await self._check_health(probe, state.target_state)
 
-    async def _check_health(self, probe: HealthProbe, memory: TargetMemory) -> HealthCheck:
-        before = memory.change.before if memory.change is not None else None
+    async def _check_health(self, probe: HealthProbe, target_state: TargetState) -> HealthCheck:
+        before = target_state.change.before if target_state.change is not None else None
         return check_health(probe, health=await self.health(probe), before=before)
 
     def _applies(self, target: Target) -> bool:
@@ -351,14 +363,14 @@ def _use_approval(state: ReconcileState) -> bool:
     """Return whether an operator has approved this digest and the approval is not used; record its use."""
     if (approval := _approval_of(state)) is None:
         return False
-    state.memory = with_grant(state.memory, state.target, approval_number=approval.number)
+    state.target_state = with_grant(state.target_state, state.target, approval_number=approval.number)
     return True
 
 
 def _approval_of(state: ReconcileState) -> Approval | None:
     """Return an unused approval of exactly this digest and plan."""
     approval = state.approval
-    if approval is None or state.digest is None or approval.number <= state.memory.approvals_used:
+    if approval is None or state.digest is None or approval.number <= state.target_state.approvals_used:
         return None
     matches = (approval.digest, approval.plan_id) == (state.digest, state.target.spec.plan_id)
     return approval if matches else None

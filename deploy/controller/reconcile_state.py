@@ -5,15 +5,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from api.schemas.expert_maps import ExpertMapStatus
-from api.schemas.target_state import Approval, TargetMemory
+from api.schemas.target_state import Approval, TargetState
 from api.schemas.targets import Change, Phase, Target, TargetStatus
-from deploy.actuators.base import Observation, Replicas, Step
+from deploy.actuators.base import Replicas, Step, TargetSnapshot
 from deploy.common.text import digest_of_json, joined, one_line
 from deploy.controller.config_changes import ConfigChange, final_changes
 from deploy.controller.rollout import missing_replicas
 
 
-def change_set(wanted: Replicas, *, observation: Observation, parts: Mapping[str, str]) -> tuple[Change, ...]:
+def change_set(wanted: Replicas, *, observation: TargetSnapshot, parts: Mapping[str, str]) -> tuple[Change, ...]:
     requested, running = observation.requested, observation.running
     return tuple(
         Change(
@@ -31,7 +31,7 @@ def change_set_digest(
     wanted: Replicas,
     *,
     plan_id: str,
-    observation: Observation,
+    observation: TargetSnapshot,
     parts: Mapping[str, str],
     config_changes: Iterable[ConfigChange] = (),
 ) -> str | None:
@@ -55,9 +55,9 @@ class ReconcileState:
     """Filled in the order of the fields; a failure reports the fields filled before it."""
 
     target: Target
-    observation: Observation = field(default_factory=lambda: Observation(requested={}, running={}))
-    stored: TargetMemory | None = None  # the state that the API stores; None: not read, and so not to be written
-    memory: TargetMemory = field(default_factory=TargetMemory)  # the state to store
+    observation: TargetSnapshot = field(default_factory=lambda: TargetSnapshot(requested={}, running={}))
+    stored: TargetState | None = None  # the state that the API stores; None: not read, and so not to be written
+    target_state: TargetState = field(default_factory=TargetState)  # the state to store
     approval: Approval | None = None
     plan_id: str | None = None  # the plan pursued; not the target's plan while that one is refused
     planned: Replicas = field(default_factory=dict)
@@ -95,7 +95,7 @@ class ReconcileState:
             settings=tuple(each.change for each in final_changes(self.config_changes)) if with_changes else (),
             message=one_line(message) if message else None,
             digest=self.digest if with_changes else None,
-            memory=self.memory if self.stored is not None else None,
+            state=self.target_state if self.stored is not None else None,
             expert_maps=dict(self.expert_maps),
         )
 

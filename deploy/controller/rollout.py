@@ -12,20 +12,20 @@ alone, so a controller may stop between any two steps and the next one continues
 
 from collections.abc import Mapping
 
-from deploy.actuators.base import Observation, Replicas, Step
+from deploy.actuators.base import Replicas, Step, TargetSnapshot
 from deploy.common.errors import PlanUnusableError
 
 
-def plan_changes(*, wanted: Replicas, observation: Observation, max_step: int) -> tuple[Step, ...]:
+def plan_changes(*, wanted: Replicas, observation: TargetSnapshot, max_step: int) -> tuple[Step, ...]:
     """Return the steps allowed now; none while replicas start, and when nothing differs.
 
     Raise PlanUnusableError where the plan is outside the bounds of a part: then no part of it is applied.
     """
     for part, count in sorted(wanted.items()):
         bounds = observation.bounds.get(part)
-        if bounds is not None and not bounds.least <= count <= bounds.most:
+        if bounds is not None and not bounds.min_replicas <= count <= bounds.max_replicas:
             raise PlanUnusableError(
-                f"the plan has {count} {part}: {bounds.source} allows {bounds.least} to {bounds.most}"
+                f"the plan has {count} {part}: {bounds.source} allows {bounds.min_replicas} to {bounds.max_replicas}"
             )
     requested = observation.requested
     if rising := [part for part in sorted(wanted) if requested[part] < wanted[part]]:
@@ -35,12 +35,12 @@ def plan_changes(*, wanted: Replicas, observation: Observation, max_step: int) -
     return _within(max_step, [part for part in sorted(wanted) if requested[part] > wanted[part]], wanted, requested)
 
 
-def verify(*, wanted: Replicas, observation: Observation) -> bool:
+def verify(*, wanted: Replicas, observation: TargetSnapshot) -> bool:
     """Return whether exactly the wanted replicas are requested and run."""
     return all(observation.requested[part] == observation.running[part] == count for part, count in wanted.items())
 
 
-def missing_replicas(*, wanted: Replicas, observation: Observation) -> Mapping[str, int]:
+def missing_replicas(*, wanted: Replicas, observation: TargetSnapshot) -> Mapping[str, int]:
     running = observation.running
     return {part: count - running[part] for part, count in sorted(wanted.items()) if running[part] < count}
 

@@ -18,7 +18,7 @@ from pydantic import JsonValue, ValidationError
 
 from api.schemas.plans import PlanRecord
 from api.schemas.targets import Application, RayServeApplication, ServeRouter, TargetSpec
-from deploy.actuators.base import Observation
+from deploy.actuators.base import TargetSnapshot
 from deploy.common.errors import PlanUnusableError
 from deploy.common.text import digest_of_json, one_line
 from deploy.controller.config_changes import CLOCK, ConfigChange, Progress, clock_changes
@@ -139,7 +139,7 @@ def planned_settings(plan: PlanRecord, spec: TargetSpec) -> PlannedSettings:
 
 
 async def settings_changes(
-    planned: PlannedSettings, application: Application, *, observation: Observation, http: httpx.AsyncClient
+    planned: PlannedSettings, application: Application, *, observation: TargetSnapshot, http: httpx.AsyncClient
 ) -> tuple[ConfigChange, ...]:
     """Return the changes that are left, or are written and not yet in every replica."""
     if planned == PlannedSettings() or not isinstance(application, RayServeApplication):
@@ -218,14 +218,14 @@ async def _version_in_force(http: httpx.AsyncClient, url: str) -> str | None:
         return None
 
 
-def _current_clocks(observation: Observation, application: RayServeApplication) -> dict[str, float]:
+def _current_clocks(observation: TargetSnapshot, application: RayServeApplication) -> dict[str, float]:
     found = {
         part: observation.deployment(name).user_config.get(CLOCK) for part, name in application.deployments.items()
     }
     return {part: float(clock) if isinstance(clock, int | float) else FULL_CLOCK for part, clock in found.items()}
 
 
-def _router_state(observation: Observation, router: ServeRouter) -> RouterState:
+def _router_state(observation: TargetSnapshot, router: ServeRouter) -> RouterState:
     found = observation.deployment(router.deployment)
     return RouterState(
         deployment=router.deployment, table=_table(found.user_config.get(TABLE)), in_every_replica=found.healthy

@@ -1,6 +1,6 @@
-"""The expert rollout of one target per round: read, decide, write at most one order.
+"""The expert rollout of one target per reconcile: read, decide, write at most one command.
 
-The only state is a cache of immutable files.  The order is one key of one deployment's user_config in Serve's declared
+The only state is a cache of immutable files.  The command is one key of one deployment's user_config in Serve's declared
 configuration; the replicas' status comes from the application's ingress.
 """
 
@@ -14,9 +14,9 @@ import structlog
 from pydantic import TypeAdapter, ValidationError
 
 from api.client import AsyncClient, NotFoundError
-from api.schemas.expert_maps import ExpertMapOrder, ExpertMapPhase, ExpertMapStatus
+from api.schemas.expert_maps import ExpertMapSpec, ExpertMapPhase, ExpertMapStatus
 from api.schemas.targets import Phase, RayServeApplication, Target
-from deploy.actuators.base import ConfigWrite, Observation, UserConfig
+from deploy.actuators.base import ConfigWrite, TargetSnapshot, UserConfig
 from deploy.actuators.registry import ActuatorFactory
 from deploy.common.errors import ActuationError, OvertakenError, UnreachableError
 from deploy.common.leader_election import Leadership
@@ -28,9 +28,9 @@ from fleetwright.expert_rollout.messages import (
     DamagedError,
     EngineShape,
     MapFile,
-    Order,
+    RolloutCommand,
     ReplicaStatus,
-    read_order,
+    read_command,
     stamp_of,
 )
 from placement.formats import Engine, export_placement
@@ -51,7 +51,7 @@ class CountWrite(Protocol):
 
 
 class IncompatiblePlacementError(FleetwrightError):
-    """The placement cannot be ordered."""
+    """The placement cannot be rolled out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class _Part:
     gpu: str
     application: str
     deployment: str
-    wanted: ExpertMapOrder
+    wanted: ExpertMapSpec
     user_config: UserConfig
     state: DeploymentState
     digest: str | None  # of the wanted map; None: its file does not exist
@@ -174,7 +174,7 @@ class ExpertMaps:
         self,
         target: Target,
         *,
-        observation: Observation,
+        observation: TargetSnapshot,
         phase: Phase,
         message: str | None,
         observe_only: bool,
@@ -203,7 +203,7 @@ class ExpertMaps:
             elif target.spec.require_approval and approved != digest:
                 found = Phase.AWAITING_APPROVAL
             else:
-                found, wrote = await self._write(target, due, due.move.order)
+                found, wrote = await self._write(target, due, due.move.command)
                 digest = None
         maps = {part.gpu: _status(part, wrote=wrote and part is due) for part in parts}
         if observe_only or found is None:
@@ -213,7 +213,7 @@ class ExpertMaps:
         )
 
     async def _observe(
-        self, application: RayServeApplication, observation: Observation, gpu: str, wanted: ExpertMapOrder
+        self, application: RayServeApplication, observation: TargetSnapshot, gpu: str, wanted: ExpertMapSpec
     ) -> _Part:
         deployment = application.deployments[gpu]
         found = observation.deployment(deployment)
@@ -225,13 +225,13 @@ class ExpertMaps:
             running=running,
             unsettled=sum(state not in GONE_STATES for state in states.values()) - len(running),
             stamp=stamp_of(found.user_config),
-            order=_order_in(found.user_config),
+            command=_command_in(found.user_config),
             statuses={name: entry for name, entry in statuses.items() if name in running},
         )
         digest, move = await self._decide(wanted, state)
         return _Part(gpu, application.application, deployment, wanted, found.user_config, state, digest, move)
 
-    async def _decide(self, wanted: ExpertMapOrder, state: DeploymentState) -> tuple[str | None, Move]:
+    async def _decide(self, wanted: ExpertMapSpec, state: DeploymentState) -> tuple[str | None, Move]:
         digest = None
         try:
             engine_file = await self._files.get(wanted.placement_id, wanted.engine)
@@ -239,10 +239,10 @@ class ExpertMaps:
             check_fits(engine_file, state.statuses.values())
         except IncompatiblePlacementError as error:
             return digest, roll_back_move(reason=str(error), state=state)
-        known = await self._files.known(state.statuses.values(), wanted.engine) if state.order is None else {}
+        known = await self._files.known(state.statuses.values(), wanted.engine) if state.command is None else {}
         return digest, next_move(wanted=engine_file.file, attempt=wanted.attempt, state=state, known=known)
 
-    async def _fetch_statuses(self, wanted: ExpertMapOrder, deployment: str) -> list[ReplicaStatus]:
+    async def _fetch_statuses(self, wanted: ExpertMapSpec, deployment: str) -> list[ReplicaStatus]:
         url = str(wanted.replicas_url)
         try:
             response = await self.http.get(url, params={"deployment": deployment}, timeout=TIMEOUT)
@@ -255,7 +255,7 @@ class ExpertMaps:
         except ValidationError as error:
             raise ActuationError(f"{url} returned no replica status: {error.errors()[0]['msg']}") from error
 
-    async def _write(self, target: Target, part: _Part, order: Order) -> tuple[Phase, bool]:
+    async def _write(self, target: Target, part: _Part, command: RolloutCommand) -> tuple[Phase, bool]:
         # The target and the freeze are read as late as possible, as for every write.
         if (await self.api.get_target(target.name)).document != target:
             return Phase.APPLYING, False
@@ -264,19 +264,19 @@ class ExpertMaps:
         try:
             async with self.leadership.acting():
                 await self.actuators(target.spec.application).apply(
-                    ConfigWrite(deployment=part.deployment, key=KEY, value=order.document(), expected=part.user_config)
+                    ConfigWrite(deployment=part.deployment, key=KEY, value=command.document(), expected=part.user_config)
                 )
         except OvertakenError:
             return Phase.APPLYING, False
         self.wrote(target=target.name, kind=KEY)
         log.info(
-            "expert_map_ordered",
+            "expert_map_commanded",
             target=target.name,
             deployment=part.deployment,
             placement_id=part.wanted.placement_id,
-            order=order.number,
-            turn=order.turn,
-            refusal=order.refusal,
+            command=command.number,
+            turn=command.turn,
+            refusal=command.refusal,
         )
         return Phase.APPLYING, True
 
@@ -288,15 +288,15 @@ def digest_of_maps(target: Target) -> str:
     """
     spec = target.spec
     wanted = [
-        (part, spec.application.parts[part], order.placement_id, order.engine, order.attempt)
-        for part, order in sorted(spec.expert_maps.items())
+        (part, spec.application.parts[part], each.placement_id, each.engine, each.attempt)
+        for part, each in sorted(spec.expert_maps.items())
     ]
     return digest_of_json(["expert maps", target.version, wanted])
 
 
-def _order_in(user_config: UserConfig) -> Order | None:
+def _command_in(user_config: UserConfig) -> RolloutCommand | None:
     try:
-        return read_order(user_config[KEY])
+        return read_command(user_config[KEY])
     except (KeyError, DamagedError):
         return None
 
@@ -310,7 +310,7 @@ def _phase_of(parts: list[_Part]) -> Phase | None:
 def _status(part: _Part, *, wrote: bool) -> ExpertMapStatus:
     statuses = [part.state.statuses[name] for name in sorted(part.state.running) if name in part.state.statuses]
     has = [entry for entry in statuses if entry.loaded is not None and entry.loaded == part.digest]
-    order = part.state.order
+    command = part.state.command
     refusing = sum(bool(entry.refusals) for entry in statuses if entry not in has)
     phase, message = _phase_and_message(part.move, wrote=wrote)
     return ExpertMapStatus(
@@ -320,7 +320,7 @@ def _status(part: _Part, *, wrote: bool) -> ExpertMapStatus:
         loaded=len(has),
         waiting=len(part.state.running) - len(has) - refusing,
         refused=refusing,
-        turn=None if order is None or order.turn is None else order.turn[:200],
+        turn=None if command is None or command.turn is None else command.turn[:200],
         message=one_line(message) if message else None,
     )
 

@@ -10,16 +10,16 @@
     no work left, state probing, node returned to probe    replaced     probe
     state in service                                       unchanged    hook `release`
 
-The node states and their transitions are those of `faults.quarantine.life_cycle`.  The case is the only memory, the
-cluster shows the effect of every action, and every action is idempotent.  The next controller can therefore continue
-after any action.  docs/explanation/runtime/remediation.md
+The node states and their transitions are those of `faults.quarantine.life_cycle`.  The case is the only stored state,
+the cluster shows the effect of every action, and every action is idempotent.  The next controller can therefore
+continue after any action.  docs/explanation/runtime/remediation.md
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from api.schemas.remediation import MAX_RAY_NODES, CaseSpec, RunCase, Stage
+from api.schemas.remediation import MAX_RAY_NODES, CaseSpec, RemediationStage, RunCase
 from deploy.remediation.cluster_interface import PROBE_ONLY_LABEL, ClusterSnapshot, RayNode
 from faults.quarantine import OUT_OF_SERVICE, NodeState
 from fleetwright.ray_train.run_status import RunPhase, RunView
@@ -65,7 +65,7 @@ def advance(case: CaseSpec, *, desired: NodeState, snapshot: ClusterSnapshot, no
     undrained = tuple(node.id for node in here if not node.draining and not node.is_probe_only)
     case = case.model_copy(update={"ray_nodes": _known(case, here)})
     if undrained:
-        moved = _moved(case, desired, Stage.DRAINING, now, "no new work is placed on it")
+        moved = _moved(case, desired, RemediationStage.DRAINING, now, "no new work is placed on it")
         return Advance(case=moved, actions=(Drain(undrained),))
     return _move_work(case, desired=desired, snapshot=snapshot, here=here, now=now)
 
@@ -78,16 +78,18 @@ def _move_work(
     waiting = [run for run in there if _may_checkpoint(case, run, now)]
     if waiting:
         names = ", ".join(run.run for run in waiting)
-        return Advance(case=_moved(case, desired, Stage.EVACUATING, now, f"waits for a checkpoint of {names}"))
+        return Advance(
+            case=_moved(case, desired, RemediationStage.EVACUATING, now, f"waits for a checkpoint of {names}")
+        )
     if there:
         attempts = tuple((run.run, run.attempt) for run in there)
         names = ", ".join(f"{run.run} (attempt {run.attempt})" for run in there)
-        moved = _moved(case, desired, Stage.MIGRATING, now, f"ends its workers of {names}")
+        moved = _moved(case, desired, RemediationStage.MIGRATING, now, f"ends its workers of {names}")
         return Advance(case=moved, actions=(EndWorkers(attempts, ids),))
     unsettled = [run for run in case.runs if not run.settled]
     if unsettled:
         message = ", ".join(_restarting(run, snapshot) for run in unsettled)
-        return Advance(case=_moved(case, desired, Stage.RESTARTING, now, message))
+        return Advance(case=_moved(case, desired, RemediationStage.RESTARTING, now, message))
     return _without_work(case, desired=desired, here=here, now=now)
 
 
@@ -96,13 +98,15 @@ def _without_work(case: CaseSpec, *, desired: NodeState, here: Sequence[RayNode]
     if desired is not NodeState.PROBING:
         cordoned = desired is NodeState.CORDONED
         message = "out until an operator releases it" if cordoned else "out; probed when its cooldown is over"
-        return Advance(case=_moved(case, desired, Stage.REPLACED, now, message), actions=replace)
+        return Advance(case=_moved(case, desired, RemediationStage.REPLACED, now, message), actions=replace)
     returned = next((node for node in here if node.is_probe_only and not node.draining), None)
     if returned is None:
         message = f"waits for its probe: start it again with the label {PROBE_ONLY_LABEL}"
-        moved = _moved(case, desired, Stage.REPLACED, now, message)
+        moved = _moved(case, desired, RemediationStage.REPLACED, now, message)
         return Advance(case=moved, actions=(*replace, RunHook("probe-only")))
-    return Advance(case=_moved(case, desired, Stage.REPLACED, now, "is probed"), actions=(Probe(returned.id),))
+    return Advance(
+        case=_moved(case, desired, RemediationStage.REPLACED, now, "is probed"), actions=(Probe(returned.id),)
+    )
 
 
 def _may_checkpoint(case: CaseSpec, run: RunView, now: datetime) -> bool:
@@ -152,6 +156,6 @@ def _restarting(run: RunCase, snapshot: ClusterSnapshot) -> str:
     return f"{run.run} runs on other nodes and has not reported a step yet"
 
 
-def _moved(case: CaseSpec, state: NodeState, stage: Stage, now: datetime, message: str) -> CaseSpec:
+def _moved(case: CaseSpec, state: NodeState, stage: RemediationStage, now: datetime, message: str) -> CaseSpec:
     since = case.since if (state, stage) == case.progress else now
     return case.model_copy(update={"state": state, "stage": stage, "since": since, "message": message[:1000]})

@@ -24,7 +24,7 @@ from api.client import ApiError, AsyncClient, PreconditionFailedError
 from api.client.calls import Versioned
 from api.schemas.pages import PAGE_LIMIT_MAX
 from api.schemas.quarantine import EvaluationResult, NodeView, ProbeReport, QuarantineView
-from api.schemas.remediation import CaseAction, CaseSpec, RemediationCase, Stage
+from api.schemas.remediation import CaseAction, CaseSpec, RemediationCase, RemediationStage
 from deploy.common.clock import Clock
 from deploy.common.errors import ActuationError, NotLeadingError
 from deploy.common.leader_election import Leadership
@@ -136,7 +136,7 @@ class RemediationController:
             return True
         after = await self._api.get_quarantine() if result.decisions else before
         opened = await self._open_missing(cases, after, snapshot)
-        started = [each.case for each in cases.values() if each.case.stage is not Stage.REQUESTED]
+        started = [each.case for each in cases.values() if each.case.stage is not RemediationStage.REQUESTED]
         self.ending = frozenset(
             (run.run, run.attempt) for case in (*started, *self._next.values()) for run in case.runs
         )
@@ -203,7 +203,7 @@ class RemediationController:
             diagnosis_id=node.diagnosis_id,
             can_checkpoint=can_checkpoint,
             state=node.state,
-            stage=Stage.REQUESTED,
+            stage=RemediationStage.REQUESTED,
             since=now,
             opened_at=now,
             ray_nodes=tuple(sorted(each.id for each in snapshot.nodes_named(node.node))),
@@ -279,7 +279,7 @@ def _only_requested(case: CaseSpec, after: Advance, now: datetime) -> CaseSpec:
     if not after.case.open:
         return after.case
     actions = "; ".join(map(_as_text, after.actions)) or after.case.message
-    state, stage = after.case.state, Stage.REQUESTED
+    state, stage = after.case.state, RemediationStage.REQUESTED
     since = case.since if (state, stage) == case.progress else now
     message = f"would: {actions}"[:1000]
     return after.case.model_copy(update={"stage": stage, "since": since, "message": message})

@@ -9,15 +9,15 @@ from faults.quarantine.guardrails import Guardrail
 from faults.quarantine.inputs import Inputs, Member, OperatorAction, ProbeResult, Suspicion
 from faults.quarantine.life_cycle import OUT_OF_SERVICE, Event, NodeState
 from faults.quarantine.policy import step
-from faults.quarantine.settings import Budget, PolicyMode, QuarantineRules
+from faults.quarantine.settings import DisruptionBudget, PolicyMode, QuarantineRules
 from faults.quarantine.states import CircuitBreaker, Decision, DecisionKind, NodeRecord, Outcome, QuarantineState
 
 __all__ = [
     "OUT_OF_SERVICE",
-    "Budget",
     "CircuitBreaker",
     "Decision",
     "DecisionKind",
+    "DisruptionBudget",
     "Event",
     "Guardrail",
     "Inputs",

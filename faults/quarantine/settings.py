@@ -21,7 +21,7 @@ class PolicyMode(StrEnum):
     APPLY = "apply"
 
 
-class Budget(Frozen):
+class DisruptionBudget(Frozen):
     """How many nodes of a group may be out of service at once."""
 
     share: Share
@@ -36,8 +36,8 @@ class QuarantineRules(Frozen):
     """All rules.  Each guardrail can only refuse."""
 
     mode: PolicyMode = PolicyMode.OBSERVE
-    pool: Budget = Budget(share=0.1, count=16)
-    domain: Budget = Budget(share=0.25, count=4)
+    pool: DisruptionBudget = DisruptionBudget(share=0.1, count=16)
+    domain: DisruptionBudget = DisruptionBudget(share=0.25, count=4)
     rate_count: Count = 3
     rate_window_s: Seconds = 600.0
     breaker_share: Share = 0.1

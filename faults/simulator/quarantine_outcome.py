@@ -17,7 +17,7 @@ from faults.fabric import Fabric
 
 EXPIRES_S = 5.0
 _POOL = "job"
-_ANY = quarantine.Budget(share=1.0, count=1_000_000)
+_ANY = quarantine.DisruptionBudget(share=1.0, count=1_000_000)
 RULES = quarantine.QuarantineRules(
     mode=quarantine.PolicyMode.APPLY,
     pool=_ANY,

@@ -3,7 +3,7 @@
 from typing import Protocol, TypeVar
 
 from power.controls import Setting
-from power.telemetry import Observation
+from power.telemetry import RowObservation
 
 StateT = TypeVar("StateT")
 
@@ -22,7 +22,7 @@ class Policy(Protocol[StateT]):
     def start(self) -> StateT:
         """Return the state before the first observation."""
 
-    def decide(self, state: StateT, observed: Observation) -> tuple[StateT, Setting]:
+    def decide(self, state: StateT, observed: RowObservation) -> tuple[StateT, Setting]:
         """Return the next state and setting."""
 
     def calm_below_w(self, state: StateT, budget_w: float) -> float:

@@ -20,7 +20,7 @@ from power.arrays import Floats
 from power.controls import Phase, Priority, Routing, Setting
 from power.policies.frontier import Rung, Slack, clock_grid, controls_of, frontier
 from power.server_model import BLOOM_A100, ServerModel
-from power.telemetry import Observation
+from power.telemetry import RowObservation
 from power.workload.workload import TrainingJob
 
 Watts = tuple[tuple[float, ...], ...]
@@ -101,7 +101,7 @@ class Ladder:
     def start(self) -> LadderState:
         return LadderState()
 
-    def decide(self, state: LadderState, observed: Observation) -> tuple[LadderState, Setting]:
+    def decide(self, state: LadderState, observed: RowObservation) -> tuple[LadderState, Setting]:
         budget_w = observed.budget_w
         if observed.reading.row_w < self.calm_below_w(state, budget_w):
             return state, self._setting(state.rung, state.step, budget_w)
@@ -173,7 +173,7 @@ class Ladder:
             rung -= 1
         return rung
 
-    def _corrected(self, state: LadderState, observed: Observation, counts: list[float]) -> float:
+    def _corrected(self, state: LadderState, observed: RowObservation, counts: list[float]) -> float:
         at_s, row_w = observed.reading
         modelled_w = _draw_w(self._draws.mean_w[state.rung], counts)
         if modelled_w <= 0 or observed.now_s - at_s > TRUSTED_AGE_S:

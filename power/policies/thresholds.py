@@ -16,7 +16,7 @@ from math import inf
 from typing import NamedTuple
 
 from power.controls import FULL_CLOCK, UNTOUCHED, Clocks, Setting
-from power.telemetry import Observation
+from power.telemetry import RowObservation
 
 OUT_OF_BAND_S = 40.0
 A100_MHZ = 1410.0
@@ -34,7 +34,7 @@ class Untouched:
     def start(self) -> None:
         """Return no state."""
 
-    def decide(self, state: None, observed: Observation) -> tuple[None, Setting]:  # noqa: ARG002 - the interface
+    def decide(self, state: None, observed: RowObservation) -> tuple[None, Setting]:  # noqa: ARG002 - the interface
         return None, UNTOUCHED
 
     def calm_below_w(self, state: None, budget_w: float) -> float:  # noqa: ARG002 - the interface
@@ -52,7 +52,7 @@ class OneThreshold:
     def start(self) -> bool:
         return False
 
-    def decide(self, state: bool, observed: Observation) -> tuple[bool, Setting]:  # noqa: FBT001 - the interface
+    def decide(self, state: bool, observed: RowObservation) -> tuple[bool, Setting]:  # noqa: FBT001 - the interface
         capped = _held(observed, active=state, threshold=T2)
         return capped, Setting(self.clocks) if capped else UNTOUCHED
 
@@ -78,7 +78,7 @@ class Polca:
     def start(self) -> PolcaState:
         return PolcaState()
 
-    def decide(self, state: PolcaState, observed: Observation) -> tuple[PolcaState, Setting]:
+    def decide(self, state: PolcaState, observed: RowObservation) -> tuple[PolcaState, Setting]:
         base = _held(observed, active=state.base, threshold=T1)
         low = _held(observed, active=state.low_since_s < inf, threshold=T2)
         since_s = min(state.low_since_s, observed.now_s) if low else inf
@@ -93,7 +93,7 @@ class Polca:
         return -inf if state != PolcaState() else T1 * budget_w
 
 
-def _held(observed: Observation, *, active: bool, threshold: float) -> bool:
+def _held(observed: RowObservation, *, active: bool, threshold: float) -> bool:
     """Return whether an action is in force after a reading: active above its threshold, undone below it by the band."""
     used_w, budget_w = observed.reading.row_w, observed.budget_w
     return used_w > threshold * budget_w or (active and used_w >= (threshold - UNDO_BAND) * budget_w)

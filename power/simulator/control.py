@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from power.controls import UNTOUCHED
-from power.guard import NOT_CALM, Calm, Duty, Guard, GuardMode, GuardSettings, Orders, Row, Telemetry
+from power.guard import NOT_CALM, Calm, Commands, Duty, Guard, GuardMode, GuardSettings, Row, Telemetry
 from power.guard.telemetry import NO_SERVERS
 from power.policies.interface import Policy
 from power.server_model import Draw, ServerModel
 from power.simulator.spec import RowSpec
 from power.simulator.state import NO_INDEX, WINDOW_S, Records
-from power.telemetry import Observation
+from power.telemetry import RowObservation
 from power.workload import TrainingJob
 
 BRAKE_HELD_S = 10.0
@@ -42,14 +42,14 @@ class PolicyAlone:
         self.events: tuple[object, ...] = ()
         self.reads_every_step = False  # there is no read-back
 
-    def step(self, telemetry: Telemetry) -> Orders:
+    def step(self, telemetry: Telemetry) -> Commands:
         """Run the policy; engage or release the brake."""
         now_s, reading, counts, _, budget, _ = telemetry
         before = self._setting.clocks
         limit_w = self._limit_w = inf if budget is None else budget.limit_w
         if reading is None:
-            return Orders(GuardMode.NORMAL, self._setting)
-        observed = Observation(now_s=now_s, reading=reading, counts=counts, budget_w=limit_w)
+            return Commands(GuardMode.NORMAL, self._setting)
+        observed = RowObservation(now_s=now_s, reading=reading, counts=counts, budget_w=limit_w)
         self._state, self._setting = self._policy.decide(self._state, observed)
         command = NO_SERVERS if self._setting.clocks == before else self._row.all
         brake = release = NO_SERVERS
@@ -58,7 +58,7 @@ class PolicyAlone:
             self.brakes += 1
         elif now_s >= self._braked_s + self._held_s and reading.row_w < RELEASED_BELOW * limit_w:
             self._braked_s, self._evaluated_s, release = inf, now_s, self._row.all
-        return Orders(
+        return Commands(
             GuardMode.NORMAL if self._braked_s == inf else GuardMode.BRAKED, self._setting, command, brake, release
         )
 
@@ -87,12 +87,12 @@ class Guarded:
         """Return whether the guard is in a state other than normal."""
         return self._state.mode is not GuardMode.NORMAL
 
-    def step(self, telemetry: Telemetry) -> Orders:
-        self._state, orders = self._guard.step(self._state, telemetry)
+    def step(self, telemetry: Telemetry) -> Commands:
+        self._state, commands = self._guard.step(self._state, telemetry)
         self._telemetry = telemetry
-        if orders.events:
-            self.events += orders.events
-        return orders
+        if commands.events:
+            self.events += commands.events
+        return commands
 
     def calm(self) -> Calm:
         telemetry = self._telemetry

@@ -93,9 +93,9 @@ def test_the_next_controller_finishes_the_rollout_of_a_killed_one(stage: Stage) 
         assert effective(serve) == writes, point
         assert serve.counts == calm.counts, point
         assert (status.planned, status.applied) == (undisturbed.planned, undisturbed.applied), point
-        assert status.memory is not None
-        assert status.memory.verified_plan_id == plan_id, point
-        assert sum(entry.replicas for entry in status.memory.spent) >= len(writes), f"{point}: uncounted"
+        assert status.state is not None
+        assert status.state.verified_plan_id == plan_id, point
+        assert sum(entry.replicas for entry in status.state.spent) >= len(writes), f"{point}: uncounted"
 
 
 def test_an_isolated_leader_abandons_its_write_within_its_lease_and_the_next_one_finishes(stage: Stage) -> None:

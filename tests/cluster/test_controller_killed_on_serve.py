@@ -139,9 +139,9 @@ def test_ray_restarts_a_killed_controller_actor_which_finishes_the_rollout(
         assert status.applied == target_plan, point
         if target_plan is FAST:
             assert (status.planned, status.applied) == (undisturbed.planned, undisturbed.applied), point
-        assert status.memory is not None
-        assert status.memory.verified_plan_id == plan_id, point
-        assert sum(entry.replicas for entry in status.memory.spent) >= len(THERE), f"{point}: uncounted"
+        assert status.state is not None
+        assert status.state.verified_plan_id == plan_id, point
+        assert sum(entry.replicas for entry in status.state.spent) >= len(THERE), f"{point}: uncounted"
         killed = alive
         one, alive = leader(conductor)
         assert one.name == ControllerName(NAME, 1), point

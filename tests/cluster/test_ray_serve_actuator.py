@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from api.schemas.targets import Mode, Phase, RayServeApplication, TargetStatus
-from deploy.actuators.base import Actuator, Observation, Replicas, Step
+from deploy.actuators.base import Actuator, Replicas, Step, TargetSnapshot
 from deploy.actuators.ray_serve.actuator import RayServeActuator
 from deploy.common.errors import ActuationError
 from deploy.controller.controller import Controller
@@ -58,7 +58,7 @@ async def harness(sqlite_service: RunningService) -> AsyncIterator[Harness]:
         yield harness
 
 
-async def bring_about(actuator: Actuator, target: Replicas, *, max_step: int = 100) -> list[Observation]:
+async def bring_about(actuator: Actuator, target: Replicas, *, max_step: int = 100) -> list[TargetSnapshot]:
     """Reconcile until the target is reached; return every observation."""
     seen = []
     async with asyncio.timeout(PATIENCE_S):

@@ -13,7 +13,7 @@ import pytest
 import ray
 from prometheus_client.parser import text_string_to_metric_families
 
-from api.schemas.remediation import Stage
+from api.schemas.remediation import RemediationStage
 from deploy.remediation.ray_cluster import RayNodes
 from faults.quarantine import DecisionKind
 from tests.testbed.ray_cluster import RayCluster
@@ -35,7 +35,9 @@ def test_only_the_node_of_a_frozen_worker_is_quarantined_and_the_run_resumes_on_
             wait_for(run.cases, what="case")
             os.kill(first.pid, signal.SIGKILL)
         with run.controller("--act"):
-            cases = wait_for(run.cases, lambda cases: cases[0].case.stage is Stage.REPLACED, what="run on a spare")
+            cases = wait_for(
+                run.cases, lambda cases: cases[0].case.stage is RemediationStage.REPLACED, what="run on a spare"
+            )
             values = wait_for(
                 lambda: _values(run.controller_url),
                 lambda values: values["runs_monitored"] == 1.0,

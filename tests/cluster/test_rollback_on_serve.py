@@ -86,7 +86,7 @@ def test_failed_health_checks_roll_back_until_an_operator_approves_the_plan(
         return sum(each.path == "/serve-chat/api/serve/applications/" for each in stage.gate.passed)
 
     def verified(status: TargetStatus) -> bool:
-        return status.memory is not None and status.memory.verified_plan_id == good_id
+        return status.state is not None and status.state.verified_plan_id == good_id
 
     good_id = stage.register(
         "chat", behind=ray_cluster.dashboard_url, deployments=DEPLOYMENTS, plan=GOOD, health=health
@@ -96,10 +96,10 @@ def test_failed_health_checks_roll_back_until_an_operator_approves_the_plan(
 
     bad_id = follow(stage, BAD)
     back = stage.wait("chat", lambda report: report.phase is Phase.ROLLED_BACK, what="rollback")
-    assert back.memory is not None
-    assert back.memory.refused is not None
-    assert (back.memory.verified_plan_id, back.memory.refused.plan_id) == (good_id, bad_id)
-    assert back.memory.refused.reason.startswith(f"health worsened after plan {bad_id}: error rate is ")
+    assert back.state is not None
+    assert back.state.refused is not None
+    assert (back.state.verified_plan_id, back.state.refused.plan_id) == (good_id, bad_id)
+    assert back.state.refused.reason.startswith(f"health worsened after plan {bad_id}: error rate is ")
     assert (back.plan_id, back.applied) == (good_id, GOOD)
     assert [len(chat.wait_replicas(DEPLOYMENTS[gpu], count)) for gpu, count in GOOD.items()] == [1, 0]
     tried, before = written(), observations()

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from api.schemas.targets import Phase, RayServeApplication, TargetStatus
-from deploy.actuators.base import ConfigWrite, Observation, Replicas
+from deploy.actuators.base import ConfigWrite, Replicas, TargetSnapshot
 from deploy.actuators.ray_serve.actuator import RayServeActuator
 from deploy.router.settings import SERVE_NAME, RouterConfig
 from deploy.router.table import CellWeights, Route, RoutingTable
@@ -96,9 +96,9 @@ async def harness(sqlite_service: RunningService) -> AsyncIterator[Harness]:
 
 
 @asynccontextmanager
-async def observed(actuator: RayServeActuator) -> AsyncIterator[list[Observation]]:
+async def observed(actuator: RayServeActuator) -> AsyncIterator[list[TargetSnapshot]]:
     """Record all observations during the block, and one at its end."""
-    observations: list[Observation] = []
+    observations: list[TargetSnapshot] = []
 
     async def watch() -> None:
         while True:
@@ -155,7 +155,7 @@ async def test_replicas_change_their_clock_under_load_without_a_restart(
     clocks: dict[str, float] = {}  # last reported clock by replica
 
     def record_clock(document: dict[str, Any]) -> None:
-        clocks[document["twin"]["replica"]] = document["twin"]["clock"]
+        clocks[document["emulator"]["replica"]] = document["emulator"]["clock"]
 
     async with calling(ChatLoad(http=http, url=url_of(ray_cluster), tokens=TOKENS, on_response=record_clock)) as calls:
         await calls.some_more()
@@ -174,7 +174,7 @@ def url_of(cluster: RayCluster) -> str:
     return f"http://{LOOPBACK}:{cluster.serve_port}"
 
 
-async def settled(actuator: RayServeActuator) -> Observation:
+async def settled(actuator: RayServeActuator) -> TargetSnapshot:
     """Wait until all requested replicas run."""
     async with asyncio.timeout(PATIENCE_S):
         while (found := await actuator.observe()).running != found.requested:

@@ -1,4 +1,4 @@
-"""Renames diagnoses, quarantine state, remediation cases and a setting of targets, as a part of revision r0006."""
+"""Renames diagnoses, quarantine state, remediation cases and parts of targets, as a part of revision r0006."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -54,6 +54,7 @@ PHASES = {
 }
 OUT_OF_SERVICE = ("quarantined", "probing", "cordoned")
 ROUTER = {"most_in_flight": "max_in_flight"}
+STATE = {"licence": "approval_grant"}
 TARGETS = {"targets": "targets"}
 DOCUMENTS = {"isolation-rules": "quarantine-rules", "healing-cases": "remediation-cases"}
 LEASES = {"healer": "remediation"}
@@ -73,12 +74,14 @@ def upgrade_faults() -> None:
     )
     _documents(DOCUMENTS, {"isolation-rules": lambda rules: _renamed(rules, RULES), "healing-cases": _case_up})
     _documents(TARGETS, {"targets": lambda target: _target(target, ROUTER)})
+    _statuses(lambda status: _status(status, key=("memory", "state"), names=STATE))
     _leases(LEASES)
 
 
 def downgrade_faults() -> None:
     """Restore the names before this revision."""
     _leases(_inverse(LEASES))
+    _statuses(lambda status: _status(status, key=("state", "memory"), names=_inverse(STATE)))
     _documents(TARGETS, {"targets": lambda target: _target(target, _inverse(ROUTER))})
     _documents(
         _inverse(DOCUMENTS),
@@ -152,6 +155,13 @@ def _documents(kinds: Mapping[str, str], convert: Mapping[str, Callable[[Json], 
             op.execute(sa.update(table).where(this).values(kind=new, body=body))
 
 
+def _statuses(convert: Callable[[Json], Json]) -> None:
+    table = sa.table("target_status", sa.column("target"), sa.column("body"))
+    for row in op.get_bind().execute(sa.select(table)).all():
+        body = canonical_json(convert(json.loads(row.body)))
+        op.execute(sa.update(table).where(table.c.target == row.target).values(body=body))
+
+
 def _leases(names: Mapping[str, str]) -> None:
     table = sa.table("leases", sa.column("name"))
     for old, new in names.items():
@@ -159,8 +169,18 @@ def _leases(names: Mapping[str, str]) -> None:
 
 
 def _target(target: Json, names: Mapping[str, str]) -> Json:
-    router = target.get("router")
-    return target if router is None else {**target, "router": _renamed(router, names)}
+    """Rename in the router of a Serve application; targets of other kinds have none."""
+    application: Json = target["application"]
+    if (router := application.get("router")) is None:
+        return target
+    return {**target, "application": {**application, "router": _renamed(router, names)}}
+
+
+def _status(status: Json, *, key: tuple[str, str], names: Mapping[str, str]) -> Json:
+    """Rename the state of a target in its status, and keys of the state."""
+    old, new = key
+    after = _renamed(status, {old: new})
+    return {**after, new: _renamed(after[new], names)} if after.get(new) else after
 
 
 def _policy_up(body: Json) -> Json:

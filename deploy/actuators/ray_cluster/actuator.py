@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from api.schemas.targets import RayClusterGroups
-from deploy.actuators.base import Bounds, ConfigWrite, Observation, Step
+from deploy.actuators.base import Bounds, ConfigWrite, Step, TargetSnapshot
 from deploy.actuators.ray_cluster.objects import (
     CLUSTER_LABEL,
     KUBERAY,
@@ -49,11 +49,11 @@ class RayClusterActuator:
     kube: Kubernetes
     application: RayClusterGroups
 
-    async def observe(self) -> Observation:
+    async def observe(self) -> TargetSnapshot:
         cluster = await self._read()
         workers = await self._workers()
         found = {part: self._group(cluster, name)[1] for part, name in sorted(self.application.groups.items())}
-        return Observation(
+        return TargetSnapshot(
             requested={part: group.requested for part, group in found.items()},
             running={part: running_replicas(group, workers) for part, group in found.items()},
             bounds={} if cluster.autoscaled else {part: self._bounds(group) for part, group in found.items()},

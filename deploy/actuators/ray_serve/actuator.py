@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 
 from api.schemas.targets import RayServeApplication
-from deploy.actuators.base import ConfigWrite, DeploymentState, Observation, Step, UserConfig
+from deploy.actuators.base import ConfigWrite, DeploymentState, Step, TargetSnapshot, UserConfig
 from deploy.actuators.ray_serve.client import (
     ApplicationDetails,
     DeploymentDetails,
@@ -72,10 +72,10 @@ class RayServeActuator:
     http: httpx.AsyncClient
     application: RayServeApplication
 
-    async def observe(self) -> Observation:
+    async def observe(self) -> TargetSnapshot:
         found = (await self._serve.read()).application(self.application.application)
         parts = {part: self._deployment(found, name) for part, name in sorted(self.application.deployments.items())}
-        return Observation(
+        return TargetSnapshot(
             requested={part: deployment.target_num_replicas for part, deployment in parts.items()},
             running={part: deployment.running for part, deployment in parts.items()},
             note=_note(found),

@@ -9,7 +9,7 @@ from api.client.calls import Call
 from api.schemas.fault_paths import PathsRequest
 from api.schemas.faults import DiagnosisReport, FaultSimulationRequest
 from api.schemas.quarantine import Evaluation
-from api.schemas.remediation import CaseSpec, Stage
+from api.schemas.remediation import CaseSpec, RemediationStage
 from faults.quarantine import NodeState, OperatorAction, QuarantineRules
 from faults.simulator.scenario import ScenarioName
 from tests.testbed.fault_bundles import report
@@ -22,7 +22,7 @@ EVALUATION = Evaluation.model_validate(
     {"members": {f"gpu-{index}": {} for index in range(20)}, "spares": {"default": 1}}
 )
 BEGUN = datetime(2026, 11, 23, tzinfo=UTC)
-CASE = CaseSpec(node="n", state=NodeState.QUARANTINED, stage=Stage.DRAINING, since=BEGUN, opened_at=BEGUN)
+CASE = CaseSpec(node="n", state=NodeState.QUARANTINED, stage=RemediationStage.DRAINING, since=BEGUN, opened_at=BEGUN)
 
 FAULT_EXAMPLES: dict[str, list[Call[Any]]] = {
     "report_diagnosis": [faults.report_diagnosis(REPORT)],

@@ -154,13 +154,13 @@ async def test_a_stored_report_omits_unset_fields_that_an_older_service_refuses(
 ) -> None:
     async with sqlite_service.client() as client:
         await client.put("/v1/targets/a", json=SPEC, headers=CREATE)
-        await client.put("/v1/targets/a/status", json=STATUS | {"memory": {"approvals_used": 2}})
+        await client.put("/v1/targets/a/status", json=STATUS | {"state": {"approvals_used": 2}})
         found = (await client.get("/v1/targets/a/status")).json()
     async with sqlite_service.app.state.service.store.reading() as tx:
         kept = json.loads((await tx.statuses.get("a")).body)
     assert kept.keys().isdisjoint({"settings", "expert_maps", "approval"})
-    assert kept["memory"] == {"approvals_used": 2}
-    assert (found["settings"], found["memory"]["approved_maps"]) == ([], None), "the response has all fields"
+    assert kept["state"] == {"approvals_used": 2}
+    assert (found["settings"], found["state"]["approved_maps"]) == ([], None), "the response has all fields"
 
 
 async def test_a_report_on_a_missing_target_is_refused(service: RunningService) -> None:

@@ -1,13 +1,14 @@
-"""Revision r0006 keeps diagnoses, quarantine state and rules, remediation cases and targets readable."""
+"""Revision r0006 keeps diagnoses, quarantine state and rules, remediation cases, targets and their status readable."""
 
-import json
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
-from api.schemas.remediation import CaseSpec, Stage
+from api.schemas.remediation import CaseSpec, RemediationStage
+from api.schemas.target_state import ApprovalGrant, TargetState
+from api.schemas.targets import RayServeApplication, ServeRouter, TargetSpec, TargetStatus
 from api.server.diagnoses import read_report
 from api.server.quarantine import parsed
 from api.store import DiagnosisHead, Migrations, QuarantineRecord, Store, canonical_json
@@ -72,9 +73,19 @@ CASE: dict[str, Any] = {
     "acts": [{"at": "2026-11-20T11:30:00Z", "act": "hook-probation", "detail": "done"}],
 }
 
+SERVE = {"kind": "ray_serve", "dashboard_url": "http://ray:8265", "application": "chat", "deployments": {"L4": "on-l4"}}
+TRAINING = {"kind": "ray_train", "run": "llm", "gpu": "L4"}
 TARGETS: dict[str, dict[str, Any]] = {
-    "a": {"mode": "observe", "router": {"url": "http://r", "most_in_flight": {"on-l4": 7}}},
-    "b": {"mode": "observe", "router": None},
+    "a": {"workload": "chat", "application": {**SERVE, "router": {"most_in_flight": {"on-l4": 7}}}},
+    "b": {"workload": "chat", "application": {**SERVE, "router": None}},
+    "c": {"workload": "chat", "application": TRAINING},
+}
+GRANT = {"plan_id": "p-2", "target_version": 1}
+STATUS = {"phase": "applying", "observed_at": "2026-11-20T12:00:00Z"}
+STATUSES: dict[str, dict[str, Any]] = {
+    "a": {**STATUS, "memory": {"approvals_used": 2, "licence": GRANT, "verified_plan_id": "p-1"}},
+    "b": {**STATUS, "memory": {"refused": {**GRANT, "at": "2026-11-20T11:00:00Z", "reason": "worse"}}},
+    "c": STATUS,
 }
 
 
@@ -113,6 +124,11 @@ def fill(url: str) -> None:
                 sa.text("INSERT INTO documents VALUES (:kind, :name, :version, :body, :at, 'me')"),
                 {"kind": kind, "name": name, "version": version, "body": body, "at": moment},
             )
+        for name, status in STATUSES.items():
+            connection.execute(
+                sa.text("INSERT INTO target_status VALUES (:name, :at, :body)"),
+                {"name": name, "at": moment, "body": canonical_json(status)},
+            )
         connection.execute(sa.text("INSERT INTO leases VALUES ('healer', 'h', 3, 7, 10.0)"))
     engine.dispose()
 
@@ -123,7 +139,7 @@ async def test_stored_faults_get_their_new_names_and_a_downgrade_restores_the_ol
     migrations = Migrations(empty_database_url)
     migrations.upgrade("r0005")
     fill(empty_database_url)
-    tables = ("fault_verdicts", "isolation", "documents", "leases")
+    tables = ("fault_verdicts", "isolation", "documents", "target_status", "leases")
     before = {name: rows(empty_database_url, name) for name in tables}
 
     migrations.upgrade("r0006")
@@ -147,9 +163,9 @@ async def test_stored_faults_get_their_new_names_and_a_downgrade_restores_the_ol
         assert deleted is not None
         assert (deleted.version, deleted.body) == (2, None)
         targets = [await tx.documents.head(kind="targets", name=name) for name in TARGETS]
-        bodies = [json.loads(target.body or "") for target in targets if target is not None]
-        assert bodies[0]["router"] == {"url": "http://r", "max_in_flight": {"on-l4": 7}}
-        assert bodies[1] == TARGETS["b"]
+        check_targets([target.body or "" for target in targets if target is not None])
+        statuses = [await tx.statuses.get(name) for name in STATUSES]
+        check_statuses([status.body for status in statuses if status is not None])
     await store.close()
     assert rows(empty_database_url, "leases") == [("remediation", "h", 3, 7, 10.0)]
 
@@ -162,6 +178,23 @@ def check_diagnosis(head: DiagnosisHead) -> None:
     assert (head.expires_at, head.job, head.bundle_sha256) == (AT, "llm", "abc")
     report = read_report(head)
     assert (report.expires_in_s, report.diagnosis.reason) == (60.0, "rank 1 is stopped")
+
+
+def check_targets(bodies: list[str]) -> None:
+    serve, *others = [TargetSpec.model_validate_json(body) for body in bodies]
+    assert isinstance(serve.application, RayServeApplication)
+    assert serve.application.router == ServeRouter(max_in_flight={"on-l4": 7})
+    assert others == [TargetSpec.model_validate(TARGETS[name]) for name in ("b", "c")]
+
+
+def check_statuses(bodies: list[str]) -> None:
+    states = [TargetStatus.model_validate_json(body).state for body in bodies]
+    assert states[0] == TargetState(
+        approvals_used=2, approval_grant=ApprovalGrant.model_validate(GRANT), verified_plan_id="p-1"
+    )
+    assert states[1] is not None
+    assert states[1].refused is not None
+    assert (states[1].refused.reason, states[2]) == ("worse", None)
 
 
 def check_policy(record: QuarantineRecord) -> None:
@@ -179,7 +212,7 @@ def check_policy(record: QuarantineRecord) -> None:
 
 def check_case(case: CaseSpec) -> None:
     assert (case.progress, case.diagnosis_id, case.can_checkpoint) == (
-        (NodeState.CORDONED, Stage.REPLACED),
+        (NodeState.CORDONED, RemediationStage.REPLACED),
         "v-1",
         True,
     )

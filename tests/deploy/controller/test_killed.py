@@ -94,7 +94,7 @@ async def test_a_controller_killed_at_any_request_is_continued_to_the_same_state
             at += STRIDE
         status = await harness.status(name)
         assert (status.phase, effective(serve), serve.counts) == (Phase.APPLIED, EFFECTIVE, {"on-B200": 2, "on-L4": 0})
-        assert status.memory is not None
-        assert status.memory.verified_plan_id == plan_id
-        assert sum(entry.replicas for entry in status.memory.spent) >= len(EFFECTIVE), "a write was not counted"
+        assert status.state is not None
+        assert status.state.verified_plan_id == plan_id
+        assert sum(entry.replicas for entry in status.state.spent) >= len(EFFECTIVE), "a write was not counted"
         await harness.api.delete_target(name, if_match=(await harness.api.get_target(name)).etag)

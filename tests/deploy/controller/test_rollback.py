@@ -38,9 +38,9 @@ async def register_verified(harness: Harness, serve: ServeDouble, health: Health
     """Register a target whose first plan, 2 B200, is applied and verified."""
     await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}), health=PROBE)
     await harness.round(harness.controller(health=health))
-    memory = (await harness.status("chat")).memory
-    assert memory is not None
-    assert memory.verified_plan_id is not None
+    state = (await harness.status("chat")).state
+    assert state is not None
+    assert state.verified_plan_id is not None
 
 
 async def rounds(harness: Harness, health: HealthDouble, number: int) -> list[Phase]:
@@ -53,8 +53,8 @@ async def rounds(harness: Harness, health: HealthDouble, number: int) -> list[Ph
 
 
 async def verified_plan_id(harness: Harness) -> str | None:
-    memory = (await harness.status("chat")).memory
-    return memory.verified_plan_id if memory is not None else None
+    state = (await harness.status("chat")).state
+    return state.verified_plan_id if state is not None else None
 
 
 async def test_without_a_probe_an_applied_plan_is_verified(harness: Harness) -> None:

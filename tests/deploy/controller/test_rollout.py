@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.actuators.base import Observation, Replicas
+from deploy.actuators.base import Replicas, TargetSnapshot
 from deploy.controller.rollout import missing_replicas, plan_changes, raise_to_floor, verify
 
 GPUS = ("A100", "H100", "L4")
 COUNTS = st.fixed_dictionaries(dict.fromkeys(GPUS, st.integers(0, 12)))
 
 
-def observed(*, requested: Replicas, running: Replicas | None = None) -> Observation:
-    return Observation(requested=requested, running=requested if running is None else running)
+def observed(*, requested: Replicas, running: Replicas | None = None) -> TargetSnapshot:
+    return TargetSnapshot(requested=requested, running=requested if running is None else running)
 
 
 def moves(**wanted_requested_running: tuple[int, int, int]) -> dict[str, tuple[int, int]]:
@@ -91,7 +91,7 @@ def test_capacity_holds_throughout_and_the_plan_is_reached(
             )
         assert all(world.running[gpu] >= min(start[gpu], wanted[gpu]) for gpu in GPUS)
 
-        observation = Observation(requested=dict(world.requested), running=dict(world.running))
+        observation = TargetSnapshot(requested=dict(world.requested), running=dict(world.running))
         steps = plan_changes(wanted=wanted, observation=observation, max_step=max_step)
         assert sum(step.size for step in steps) <= max_step
         assert all(step.size > 0 and step.replicas_before == world.requested[step.part] for step in steps)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from api.schemas.plans import PlanRecord
 from api.schemas.targets import TargetSpec
-from deploy.actuators.base import Observation
+from deploy.actuators.base import TargetSnapshot
 from deploy.common.errors import PlanUnusableError
 from deploy.controller.config_changes import Progress, ready_changes, without_blocked_decreases
 from deploy.controller.rollout import plan_changes
@@ -93,7 +93,7 @@ def test_tables_follow_running_replicas_and_removals_follow_the_table(
     written: RoutingTable | None = table("before", before) if data.draw(st.booleans()) else None
     everywhere, planned = True, table("after", after)
     for _ in range(60):
-        observation = Observation(requested=dict(requested), running=dict(running))
+        observation = TargetSnapshot(requested=dict(requested), running=dict(running))
         changes = table_changes(planned, router=router(written, in_every_replica=everywhere), running=running)
         steps = without_blocked_decreases(
             plan_changes(wanted=after, observation=observation, max_step=2), changes=changes

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from api.schemas.target_state import Refusal, TargetMemory
+from api.schemas.target_state import Refusal, TargetState
 from api.schemas.targets import Mode, Phase, RayServeApplication
-from deploy.actuators.base import Observation, Step
+from deploy.actuators.base import Step, TargetSnapshot
 from deploy.common.errors import PlanUnusableError
 from deploy.controller.config_changes import Progress, clock_changes, ready_changes, without_blocked_decreases
 from deploy.controller.controller import Controller
@@ -45,7 +45,7 @@ def test_only_clocks_that_differ_are_changed() -> None:
 def test_clocks_rise_at_any_time_and_drop_only_at_the_exact_planned_counts(
     requested: int, running: int, expected: tuple[object, ...]
 ) -> None:
-    observation = Observation(requested={"A": requested}, running={"A": running})
+    observation = TargetSnapshot(requested={"A": requested}, running={"A": running})
     assert ready_changes((UP, DOWN), wanted={"A": 2}, observation=observation) == expected
 
 
@@ -181,8 +181,8 @@ async def test_a_rollback_accepts_an_old_plan_and_ends_once_clocks_are_restored(
     controller = harness.controller()
     await harness.round(controller)
     before = await harness.status("chat")
-    memory = TargetMemory(verified_plan_id=day, refused=refusal)
-    await harness.api.report_target_status("chat", before.model_copy(update={"memory": memory}))
+    state = TargetState(verified_plan_id=day, refused=refusal)
+    await harness.api.report_target_status("chat", before.model_copy(update={"state": state}))
     phases = []
     for _ in range(3):
         serve.deployments["on-h100"].requested = serve.deployments["on-h100"].running = 1
@@ -218,8 +218,8 @@ async def test_an_impossible_rollback_is_reported_and_an_approval_retries_the_pl
     await harness.round(harness.controller())
     before = await harness.status("chat")
     good = await harness.plan({"T4": 1}, workload=WORKLOAD)  # a GPU type without a deployment in the target
-    memory = TargetMemory(verified_plan_id=good, refused=refusal)
-    await harness.api.report_target_status("chat", before.model_copy(update={"memory": memory}))
+    state = TargetState(verified_plan_id=good, refused=refusal)
+    await harness.api.report_target_status("chat", before.model_copy(update={"state": state}))
     await harness.round(harness.controller())
     status = await harness.status("chat")
     assert status.phase is Phase.FAILED

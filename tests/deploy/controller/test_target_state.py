@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.schemas.target_state import SPENT_MAX, Readings, TargetMemory
+from api.schemas.target_state import SPENT_MAX, Readings, TargetState
 from api.schemas.targets import Target, TargetSpec
-from deploy.actuators.base import Observation
+from deploy.actuators.base import TargetSnapshot
 from deploy.controller.rollout import plan_changes, raise_to_floor
 from deploy.controller.target_state import (
     has_grant,
@@ -48,7 +48,7 @@ def test_changes_in_a_window_stay_within_its_limit_and_capacity_holds(
     max_step = data.draw(st.integers(1, 20), label="max_step")
     plans = data.draw(st.lists(COUNTS, min_size=1, max_size=3), label="plans")
     spec = target(max_step_per_window=most, window_s=window_s, max_step=max_step).spec
-    kept, now_s = TargetMemory(), 0.0
+    kept, now_s = TargetState(), 0.0
     world = data.draw(COUNTS, label="world")
     floor = min(sum(world.values()), min_replicas)
     moved: list[tuple[float, int]] = []
@@ -58,7 +58,7 @@ def test_changes_in_a_window_stay_within_its_limit_and_capacity_holds(
         wanted = raise_to_floor(planned=planned, requested=world, min_replicas=min_replicas)
         left = window_left(kept, spec, now=after(now_s))
         assert (left > 0) == (window_opens_at(kept, spec, now=after(now_s)) is None)
-        observation = Observation(requested=dict(world), running=dict(world))
+        observation = TargetSnapshot(requested=dict(world), running=dict(world))
         steps = plan_changes(wanted=wanted, observation=observation, max_step=left) if left else ()
         if not steps:
             continue
@@ -68,7 +68,7 @@ def test_changes_in_a_window_stay_within_its_limit_and_capacity_holds(
             moved.append((now_s, step.size))
         assert sum(world.values()) >= floor, "fewer replicas than the minimum"
         assert len(kept.spent) <= SPENT_MAX
-        assert TargetMemory.model_validate_json(kept.model_dump_json()) == kept
+        assert TargetState.model_validate_json(kept.model_dump_json()) == kept
     for ends_s, _size in moved:
         # Times are stored to the microsecond.
         within = [size for at_s, size in moved if ends_s - window_s + 1e-5 < at_s <= ends_s]
@@ -79,7 +79,7 @@ def test_changes_in_a_window_stay_within_its_limit_and_capacity_holds(
 def test_a_window_delays_a_rollout_and_never_prevents_it(
     wanted: dict[str, int], start: dict[str, int], most: int
 ) -> None:
-    spec, kept, world, now_s = target(max_step_per_window=most, window_s=60.0).spec, TargetMemory(), dict(start), 0.0
+    spec, kept, world, now_s = target(max_step_per_window=most, window_s=60.0).spec, TargetState(), dict(start), 0.0
     for _ in range(200):
         if world == wanted:
             break
@@ -87,7 +87,7 @@ def test_a_window_delays_a_rollout_and_never_prevents_it(
         now_s = now_s if opens_at is None else (opens_at - START).total_seconds()
         left = window_left(kept, spec, now=after(now_s))
         assert left > 0, "the window opens at the announced time"
-        observation = Observation(requested=dict(world), running=dict(world))
+        observation = TargetSnapshot(requested=dict(world), running=dict(world))
         steps = plan_changes(wanted=wanted, observation=observation, max_step=left)
         kept = with_spent(kept, spec, replicas=sum(step.size for step in steps), now=after(now_s))
         world |= {step.part: step.replicas_after for step in steps}
@@ -96,20 +96,20 @@ def test_a_window_delays_a_rollout_and_never_prevents_it(
 
 def test_a_clock_set_back_does_not_open_the_window() -> None:
     spec = target(max_step_per_window=2, window_s=60.0).spec
-    kept = with_spent(TargetMemory(), spec, replicas=2, now=after(100.0))
+    kept = with_spent(TargetState(), spec, replicas=2, now=after(100.0))
     assert window_left(kept, spec, now=after(0.0)) == 0
     assert window_left(kept, spec, now=after(160.0)) == 2
 
 
 def test_without_a_window_limit_no_changes_are_stored() -> None:
     limited = target(max_step_per_window=2).spec
-    kept = with_spent(TargetMemory(), limited, replicas=2, now=START)
+    kept = with_spent(TargetState(), limited, replicas=2, now=START)
     assert with_spent(kept, target().spec, replicas=2, now=START).spent == ()
     assert window_left(kept, target(max_step=7).spec, now=START) == 7
 
 
 def test_the_age_of_a_goal_restarts_when_the_planned_counts_change() -> None:
-    first = with_goal(TargetMemory(), planned={"H100": 2}, now=START)
+    first = with_goal(TargetState(), planned={"H100": 2}, now=START)
     assert with_goal(first, planned={"H100": 2}, now=after(9.0)) is first
     assert settled_s(first, now=after(9.0)) == 9.0
     assert settled_s(first, now=after(-9.0)) == 0.0
@@ -120,7 +120,7 @@ def test_the_age_of_a_goal_restarts_when_the_planned_counts_change() -> None:
 
 def test_the_health_baseline_stays_until_the_change_is_checked() -> None:
     good, bad = Readings(error_rate=0.01), Readings(error_rate=0.5)
-    first = with_change_begun(TargetMemory(), plan_id="p1", before=good, now=START)
+    first = with_change_begun(TargetState(), plan_id="p1", before=good, now=START)
     again = with_change_begun(first, plan_id="p1", before=None, now=after(5.0))
     assert again.change is not None
     assert (again.change.began_at, again.change.moved_at, again.change.before) == (START, after(5.0), good)
@@ -134,14 +134,14 @@ def test_the_health_baseline_stays_until_the_change_is_checked() -> None:
 def test_a_refusal_applies_to_one_plan_and_one_version_of_the_target(
     plan_id: str, version: int, *, stays: bool
 ) -> None:
-    memory = with_refusal(TargetMemory(), target(), plan_id="p1", reason="worse", now=START)
+    state = with_refusal(TargetState(), target(), plan_id="p1", reason="worse", now=START)
     later = target(plan_id=plan_id).model_copy(update={"version": version})
-    assert (with_refusal_in_force(memory, later).refused is not None) is stays
+    assert (with_refusal_in_force(state, later).refused is not None) is stays
 
 
 def test_a_used_approval_lifts_a_refusal_and_ends_with_the_goal() -> None:
-    memory = with_refusal(TargetMemory(), target(), plan_id="p1", reason="worse", now=START)
-    memory = with_grant(memory, target(), approval_number=3)
-    assert (memory.refused, memory.approvals_used, has_grant(memory, target())) == (None, 3, True)
-    assert not has_grant(memory, target(plan_id="p2"))
-    assert not has_grant(without_goal(memory), target())
+    state = with_refusal(TargetState(), target(), plan_id="p1", reason="worse", now=START)
+    state = with_grant(state, target(), approval_number=3)
+    assert (state.refused, state.approvals_used, has_grant(state, target())) == (None, 3, True)
+    assert not has_grant(state, target(plan_id="p2"))
+    assert not has_grant(without_goal(state), target())

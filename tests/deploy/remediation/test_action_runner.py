@@ -6,13 +6,13 @@ import pytest
 
 pytest.importorskip("ray.train", reason="ray.train is not installed", exc_type=ImportError)
 
-from api.schemas.remediation import MAX_ACTIONS, CaseAction, CaseSpec, Stage
+from api.schemas.remediation import MAX_ACTIONS, CaseAction, CaseSpec, RemediationStage
 from deploy.remediation.action_runner import split, with_action, with_actions
 from deploy.remediation.case_state_machine import Drain, EndWorkers, Probe, RunHook
 from faults.quarantine import NodeState
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
-CASE = CaseSpec(node="b", state=NodeState.PROBING, stage=Stage.REPLACED, since=AT, opened_at=AT)
+CASE = CaseSpec(node="b", state=NodeState.PROBING, stage=RemediationStage.REPLACED, since=AT, opened_at=AT)
 
 
 def test_the_oldest_actions_are_dropped_but_no_hook() -> None:

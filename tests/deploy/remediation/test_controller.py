@@ -10,7 +10,7 @@ pytest.importorskip("ray.train", reason="ray.train is not installed", exc_type=I
 
 from api.client import ApiError
 from api.schemas.faults import DiagnosisReport
-from api.schemas.remediation import RemediationCase, Stage
+from api.schemas.remediation import RemediationCase, RemediationStage
 from deploy.common.clock import Clock
 from deploy.common.errors import ActuationError
 from deploy.common.leader_election import Leadership, LeaseSettings
@@ -105,7 +105,7 @@ async def test_a_hang_is_drained_ended_and_replaced_with_every_action_recorded(s
     assert (stored.id, stored.case.node, stored.case.progress) == (
         diagnosis_id,
         BAD,
-        (NodeState.QUARANTINED, Stage.REPLACED),
+        (NodeState.QUARANTINED, RemediationStage.REPLACED),
     )
     assert [each.action for each in stored.case.actions] == ["drain", "end-workers", "hook-replace"]
     assert stored.case.runs[0].resumed_step == 19
@@ -125,7 +125,7 @@ async def test_a_new_controller_after_any_reconcile_reaches_the_same_end(site: S
             site.cluster.run_moves(run_on("a", "c", attempt=2, attempt_step=19))
     assert calls == ["drain id-b", "end llm/1", "hook replace b"]
     (stored,) = await site.cases()
-    assert stored.case.progress == (NodeState.QUARANTINED, Stage.REPLACED)
+    assert stored.case.progress == (NodeState.QUARANTINED, RemediationStage.REPLACED)
 
 
 async def test_without_act_the_case_lists_the_actions_and_none_runs(site: Site) -> None:
@@ -134,7 +134,7 @@ async def test_without_act_the_case_lists_the_actions_and_none_runs(site: Site) 
     assert [await site.round(controller) for _ in range(3)] == [[], [], []]
     (stored,) = await site.cases()
     assert (stored.case.progress, stored.case.message) == (
-        (NodeState.QUARANTINED, Stage.REQUESTED),
+        (NodeState.QUARANTINED, RemediationStage.REQUESTED),
         "would: drain ('id-b',)",
     )
     assert controller.ending == frozenset()
@@ -172,7 +172,7 @@ async def test_a_slow_node_has_time_for_a_checkpoint(site: Site) -> None:
     site.harness.clock.advance(30.0)
     assert await site.round(controller) == ["drain id-b"]
     assert await site.round(controller) == []
-    assert (await site.cases())[0].case.progress == (NodeState.QUARANTINED, Stage.EVACUATING)
+    assert (await site.cases())[0].case.progress == (NodeState.QUARANTINED, RemediationStage.EVACUATING)
     site.cluster.run_moves(run_on("a", BAD, checkpoint_step=19))
     assert await site.round(controller) == ["end llm/1"]
 
@@ -209,7 +209,7 @@ async def test_a_failed_probe_keeps_the_node_out_of_service(site: Site) -> None:
     for _ in range(3):
         await site.round(controller)
     assert (await site.harness.api.get_quarantine()).out_of_service == (BAD,)
-    assert (await site.cases())[0].case.progress == (NodeState.QUARANTINED, Stage.REPLACED)
+    assert (await site.cases())[0].case.progress == (NodeState.QUARANTINED, RemediationStage.REPLACED)
 
 
 async def test_a_failed_action_is_recorded_and_retried(site: Site) -> None:
@@ -307,7 +307,7 @@ async def test_a_node_cordoned_by_an_operator_has_a_case(site: Site) -> None:
     assert await site.round(controller) == ["drain id-d"]
     assert await site.round(controller) == ["hook replace d"]
     (stored,) = await site.cases()
-    assert (stored.case.progress, stored.case.diagnosis_id) == ((NodeState.CORDONED, Stage.REPLACED), None)
+    assert (stored.case.progress, stored.case.diagnosis_id) == ((NodeState.CORDONED, RemediationStage.REPLACED), None)
     await site.harness.api.request_node_action("d", OperatorAction.RELEASE)
     assert await site.round(controller) == ["hook release d"]
 
@@ -375,7 +375,7 @@ async def test_a_release_with_a_failed_hook_is_retried(site: Site) -> None:
     await site.harness.api.request_node_action("d", OperatorAction.RELEASE)
     site.cluster.refuses = {"hook"}
     assert [await site.round(controller) for _ in range(2)] == [["hook release d"]] * 2
-    assert (await site.cases())[0].case.progress == (NodeState.CORDONED, Stage.REPLACED)
+    assert (await site.cases())[0].case.progress == (NodeState.CORDONED, RemediationStage.REPLACED)
     site.cluster.refuses = set()
     assert await site.round(controller) == ["hook release d"]
     assert (await site.cases())[0].case.state is NodeState.PROBATION

@@ -9,8 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from faults.diagnosis import SILENCE, FaultClass, Scope
 from faults.quarantine import (
     OUT_OF_SERVICE,
-    Budget,
     DecisionKind,
+    DisruptionBudget,
     Inputs,
     Member,
     OperatorAction,
@@ -27,8 +27,8 @@ FLEET = {f"n{at}": Member(pool="ab"[at % 2], domains=(f"rack{at // 4}", f"feed{a
 NAMES = st.sampled_from(sorted(FLEET))
 RULES = QuarantineRules(
     mode=PolicyMode.APPLY,
-    pool=Budget(share=0.3, count=2),
-    domain=Budget(share=0.5, count=2),
+    pool=DisruptionBudget(share=0.3, count=2),
+    domain=DisruptionBudget(share=0.5, count=2),
     rate_count=3,
     rate_window_s=50.0,
     breaker_share=0.3,

@@ -5,17 +5,17 @@ from hypothesis import strategies as st
 
 from power.arrays import Floats
 from power.controls import Phase, Priority
-from power.telemetry import Observation, Reading
+from power.telemetry import Reading, RowObservation
 
 BUDGET_W = 200_000.0
 
 
 def observed(
     *, used: float = 0.5, now_s: float = 100.0, counts: Floats | None = None, age_s: float = 0.0, kinds: int = 1
-) -> Observation:
+) -> RowObservation:
     """A reading of this share of the budget."""
     known = np.zeros((kinds, len(Priority), len(Phase))) if counts is None else counts
-    return Observation(now_s, Reading(now_s - age_s, used * BUDGET_W), known, BUDGET_W)
+    return RowObservation(now_s, Reading(now_s - age_s, used * BUDGET_W), known, BUDGET_W)
 
 
 def busy(*, low: tuple[float, float] = (20, 4), high: tuple[float, float] = (22, 2), idle: float = 0) -> Floats:

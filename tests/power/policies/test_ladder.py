@@ -11,7 +11,7 @@ from power.arrays import Floats
 from power.controls import Clocks, Phase, Priority, Routing
 from power.policies.ladder import Ladder, LadderState, Margins, Step
 from power.server_model import BLOOM_A100
-from power.telemetry import Observation, Reading
+from power.telemetry import Reading, RowObservation
 from power.workload.workload import TrainingJob
 from tests.power.policies.rows import BUDGET_W, any_counts, busy, observed, shares
 
@@ -44,13 +44,13 @@ def settled(ladder: Ladder, counts: Floats, budget_w: float, ticks: int = 400) -
     state = ladder.start()
     for tick in range(ticks):
         reading_w = row_w(counts, ladder.rungs[state.rung].clocks)
-        state, _ = ladder.decide(state, Observation(2.0 * tick, Reading(2.0 * tick, reading_w), counts, budget_w))
+        state, _ = ladder.decide(state, RowObservation(2.0 * tick, Reading(2.0 * tick, reading_w), counts, budget_w))
     return state
 
 
 @given(counts=any_counts(), budget_w=st.floats(60_000, 400_000))
 def test_the_rung_is_the_first_that_fits(counts: Floats, budget_w: float) -> None:
-    state, setting = EXACT.decide(EXACT.start(), Observation(2.0, Reading(2.0, budget_w), counts, budget_w))
+    state, setting = EXACT.decide(EXACT.start(), RowObservation(2.0, Reading(2.0, budget_w), counts, budget_w))
     allowed_w = EXACT.margins.share * budget_w
     assert setting.clocks == EXACT.rungs[state.rung].clocks
     if state.rung:
@@ -88,7 +88,7 @@ def test_the_ladder_is_calm_only_on_its_first_rung() -> None:
 @given(counts=any_counts(), low=st.floats(60_000, 200_000), more=st.floats(1, 3))
 def test_a_larger_budget_never_lowers_clocks(counts: Floats, low: float, more: float) -> None:
     small, large = (
-        EXACT.decide(EXACT.start(), Observation(2.0, Reading(2.0, w), counts, w))[0] for w in (low, low * more)
+        EXACT.decide(EXACT.start(), RowObservation(2.0, Reading(2.0, w), counts, w))[0] for w in (low, low * more)
     )
     assert large.rung <= small.rung
 
@@ -101,7 +101,9 @@ def test_the_meter_corrects_the_curves() -> None:
         state = LADDER.start()
         for tick in range(600):
             reading_w = factor * row_w(counts, LADDER.rungs[state.rung].clocks)
-            state, _ = LADDER.decide(state, Observation(2.0 * tick, Reading(2.0 * tick, reading_w), counts, budget_w))
+            state, _ = LADDER.decide(
+                state, RowObservation(2.0 * tick, Reading(2.0 * tick, reading_w), counts, budget_w)
+            )
         states.append(state)
     assert [state.correction for state in states] == pytest.approx([0.95, 1.0, 1.05], abs=1e-3)
     assert [state.rung for state in states] == sorted(state.rung for state in states)
@@ -125,14 +127,14 @@ def test_a_burst_of_prompts_moves_the_rung_less_than_more_busy_servers() -> None
     state = settled(LADDER, busy(), row_w(busy(), Clocks()))
     budget_w = row_w(busy(), Clocks())
     reading = Reading(1000.0, budget_w)
-    burst, _ = LADDER.decide(state, Observation(1000.0, reading, busy(low=(12, 12), high=(14, 10)), budget_w))
-    fuller, _ = LADDER.decide(state, Observation(1000.0, reading, busy(low=(24, 4), high=(26, 2)), budget_w))
+    burst, _ = LADDER.decide(state, RowObservation(1000.0, reading, busy(low=(12, 12), high=(14, 10)), budget_w))
+    fuller, _ = LADDER.decide(state, RowObservation(1000.0, reading, busy(low=(24, 4), high=(26, 2)), budget_w))
     assert abs(burst.rung - state.rung) < fuller.rung - state.rung
 
 
 def test_a_budget_of_zero_gives_the_last_rung() -> None:
     counts = busy()
-    state, setting = LADDER.decide(LADDER.start(), Observation(2.0, Reading(2.0, 1000.0), counts, 0.0))
+    state, setting = LADDER.decide(LADDER.start(), RowObservation(2.0, Reading(2.0, 1000.0), counts, 0.0))
     assert (setting.clocks, setting.low_limit_w) == (LADDER.rungs[-1].clocks, 0.0)
     assert state.rung == len(LADDER.rungs) - 1
 
@@ -143,7 +145,7 @@ def test_a_higher_clock_rung_must_leave_a_margin() -> None:
     state = settled(LADDER, counts, budget_w)
     reading = Reading(1e4, row_w(counts, LADDER.rungs[state.rung].clocks))
     little, much = (
-        LADDER.decide(state, Observation(1e4, reading, counts, budget_w * (1 + more)))[0] for more in (0.004, 0.04)
+        LADDER.decide(state, RowObservation(1e4, reading, counts, budget_w * (1 + more)))[0] for more in (0.004, 0.04)
     )
     assert little.rung == state.rung > much.rung
 
@@ -172,10 +174,10 @@ def test_training_counts_at_its_compute_power_and_is_corrected_at_its_mean_power
     mean_w = 10 * (0.75 * 6000 + 0.25 * 3000)
     state = ladder.start()
     for tick in range(50):
-        state, _ = ladder.decide(state, Observation(2.0 * tick, Reading(2.0 * tick, mean_w), counts, 66_000.0))
+        state, _ = ladder.decide(state, RowObservation(2.0 * tick, Reading(2.0 * tick, mean_w), counts, 66_000.0))
     assert state.rung == 0
     assert state.correction == pytest.approx(1.0)
-    _, tighter = ladder.decide(state, Observation(100.0, Reading(100.0, mean_w), counts, 61_000.0))
+    _, tighter = ladder.decide(state, RowObservation(100.0, Reading(100.0, mean_w), counts, 61_000.0))
     assert tighter.clocks.training < 1  # compute takes 60 kW of 61, which leaves less than the margins
 
 
@@ -193,7 +195,7 @@ def test_two_kinds_of_server_count_separately() -> None:
     more = counts[::-1].copy() * [[[1.0]], [[2.0]]]
     budget_w = 10 * (BLOOM_A100.token_w() + small.token_w())
     one, other = (
-        both.decide(both.start(), Observation(2.0, Reading(2.0, budget_w), each, budget_w))[0]
+        both.decide(both.start(), RowObservation(2.0, Reading(2.0, budget_w), each, budget_w))[0]
         for each in (counts, more)
     )
     assert other.rung > one.rung > 0

@@ -6,7 +6,7 @@ from fleet.documents import RuleError
 from power.policies import POLICY_NAMES, policy_named
 from power.policies.ladder import CONSOLIDATE, Ladder
 from power.server_model import BLOOM_A100
-from power.telemetry import Observation, Reading
+from power.telemetry import Reading, RowObservation
 from tests.power.policies.rows import busy, observed
 
 
@@ -36,7 +36,7 @@ def test_the_ladder_consolidates_only_servers_that_batch_requests() -> None:
 @pytest.mark.parametrize("name", POLICY_NAMES)
 def test_a_budget_of_zero_is_no_error(name: str) -> None:
     policy = policy_named(name)
-    empty = Observation(2.0, Reading(2.0, 0.0), busy(), 0.0)
+    empty = RowObservation(2.0, Reading(2.0, 0.0), busy(), 0.0)
     policy.decide(policy.start(), empty)
 
 

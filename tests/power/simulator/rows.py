@@ -11,7 +11,7 @@ from power.controls import UNTOUCHED, Clocks, Priority, Routing, Setting
 from power.policies.thresholds import Untouched
 from power.server_model import Draw, ServerModel
 from power.simulator import Outcome, RowSpec, simulate
-from power.telemetry import Observation
+from power.telemetry import RowObservation
 from power.workload import TrainingJob, Work
 from power.workload.workload import Pool
 
@@ -78,7 +78,7 @@ class Scripted:
     def start(self) -> None:
         """The policy has no state."""
 
-    def decide(self, state: None, observed: Observation) -> tuple[None, Setting]:  # noqa: ARG002 - the interface
+    def decide(self, state: None, observed: RowObservation) -> tuple[None, Setting]:  # noqa: ARG002 - the interface
         """The setting of the script at this time."""
         return None, self.at(observed.now_s)
 

@@ -20,7 +20,7 @@ from power.simulator import (
     simulate,
 )
 from power.simulator.spec import Fault
-from power.telemetry import Observation
+from power.telemetry import RowObservation
 from power.workload import Work
 from tests.power.simulator.rows import SMALL, Scripted, work_of
 
@@ -37,13 +37,13 @@ def busy(duration_s: float = 120.0) -> Work:
 class RecordingPolicy(Scripted):
     """Records its observations."""
 
-    def decide(self, state: None, observed: Observation) -> tuple[None, Setting]:
+    def decide(self, state: None, observed: RowObservation) -> tuple[None, Setting]:
         """Record the observation and follow the script."""
         OBSERVATIONS.append(observed)
         return super().decide(state, observed)
 
 
-OBSERVATIONS: list[Observation] = []
+OBSERVATIONS: list[RowObservation] = []
 
 
 def run(
