@@ -14,9 +14,10 @@ import time
 from collections.abc import Iterable, Sequence
 from functools import partial
 
+from bench.c4_baseline import c4_detectors
 from bench.harness import ROOT, Row, continued
 from faults.simulator import SCENARIOS
-from faults.simulator.detectors import DetectorFactory, c4_detectors, product_detectors
+from faults.simulator.detectors import DetectorFactory, product_detectors
 from faults.simulator.result import poisson_upper, wilson
 from faults.simulator.run import job, jobs
 from faults.simulator.score import Outcome
@@ -41,7 +42,7 @@ def run() -> list[Row]:
         )
         for name, detector, seed, hours in runs
     }
-    lines = continued("faults_scale", parts, sources=[ROOT / "faults"])
+    lines = continued("faults_scale", parts, sources=[ROOT / "faults", ROOT / "bench" / "c4_baseline.py"])
     rows = [_sum(part, [line]) for part, line in lines.items()]
     of_name = {name: [line for part, line in lines.items() if part.startswith(f"{name}, ours")] for name in SEEDS}
     return [*rows, *(_sum(f"{name}, ours, {len(found)} seeds", found) for name, found in of_name.items() if found)]

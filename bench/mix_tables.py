@@ -186,8 +186,8 @@ def _kind(table: Table, turn: int, generator: np.random.Generator) -> Table:
 
 def cheapest_usd_per_h(gpu: str) -> float:
     """The cheapest on-demand price of a GPU in the shipped sheet."""
-    offers = builtin_prices().for_gpu(gpu)
-    return min(offer.price_usd_per_gpu_h for offer in offers if offer.market is Market.ON_DEMAND)
+    offers = (offer for offer in builtin_prices().offers if offer.gpu == gpu and offer.market is Market.ON_DEMAND)
+    return min(offer.price_usd_per_gpu_h for offer in offers)
 
 
 def _between(edges: Sequence[int], median: float, sigma: float) -> npt.NDArray[np.float64]:

@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bench.breaker import heat_after
 from bench.harness import Row
 from bench.power_rows import DAYS, WINDOW_S, Case, Floats, budget_w, by_seed, impacts, uncapped, work_of
 from power.guard import Cause, Event, EventKind, GuardMode, TripCurve
@@ -162,7 +163,7 @@ def _hottest(ratios: Floats) -> float:
     curve = TripCurve()
     heat, most = float(ratios[0]) ** 2, 0.0
     for ratio in ratios.tolist():
-        heat = curve.heat_after(heat, ratio, WINDOW_S)
+        heat = heat_after(curve, heat, ratio, WINDOW_S)
         most = max(most, heat)
     return most / curve.holds**2
 

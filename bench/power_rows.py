@@ -106,9 +106,22 @@ def measured(case: Case) -> Measured:
         peak=outcome.peak_utilization,
         impacts=found,
         against_batched=impacts(uncapped(case.uncapped_batched), outcome) if case.together is None else found,
-        first_tokens=impacts(before, outcome, of=lambda requests: requests.first_token_s),
+        first_tokens=impacts(before, outcome, of=first_token_s),
         training_slowdown=float(1 / done - 1) if done else float("inf"),
     )
+
+
+def first_token_s(requests: Requests) -> Floats:
+    """Return the time from arrival to the first token."""
+    return requests.first_s - requests.arrival_s
+
+
+def largest_rise(outcome: Outcome, over_s: float) -> float:
+    """Return the largest rise of readings within a time, over the budget."""
+    windows = max(1, round(over_s / WINDOW_S))
+    padded = np.concatenate([np.full(windows, np.inf), outcome.readings_w])
+    lowest = np.lib.stride_tricks.sliding_window_view(padded, windows + 1).min(axis=1)
+    return float((outcome.readings_w - lowest).max() / outcome.budget_w)
 
 
 def impacts(

@@ -21,7 +21,7 @@ from statistics import mean
 import numpy as np
 
 from bench.harness import Row
-from bench.power_rows import Case, budget_w, impacts, uncapped, work_of
+from bench.power_rows import Case, budget_w, first_token_s, impacts, largest_rise, uncapped, work_of
 from fleet.errors import FleetwrightError
 from power.controls import Priority
 from power.measured_models import builtin_shares
@@ -112,8 +112,8 @@ def _staggered() -> Iterator[Row]:
             "staggered_peak_share": after.peak_w / provisioned_w,
             "planned_peak_share": found.peak_w / provisioned_w,
             "mean_share": found.mean_w / provisioned_w,
-            "rise_2s_share": plain.largest_rise(2.0),
-            "staggered_rise_2s_share": after.largest_rise(2.0),
+            "rise_2s_share": largest_rise(plain, 2.0),
+            "staggered_rise_2s_share": largest_rise(after, 2.0),
             "mean_slowdown": mean(start.slowdown for start in found.starts),
         }
 
@@ -174,7 +174,7 @@ def _row(case: Case, limit_w: float, work: Work) -> dict[str, float]:
         "brakes": float(outcome.brakes),
         "peak_utilization": outcome.peak_utilization,
         "seconds_over_budget": outcome.seconds_over_budget,
-        "rise_2s_share": outcome.largest_rise(2.0),
+        "rise_2s_share": largest_rise(outcome, 2.0),
         "training_slowdown": float(np.sum(before.iterations)) / max(1.0, float(np.sum(outcome.iterations))) - 1,
         **_impacts(before, outcome),
         **{f"{name}_against_batched": impact for name, impact in _impacts(batched, outcome).items()},
@@ -182,7 +182,7 @@ def _row(case: Case, limit_w: float, work: Work) -> dict[str, float]:
 
 
 def _impacts(before: Outcome, outcome: Outcome) -> dict[str, float]:
-    last, first = impacts(before, outcome), impacts(before, outcome, of=lambda requests: requests.first_token_s)
+    last, first = impacts(before, outcome), impacts(before, outcome, of=first_token_s)
     found: dict[str, float] = {}
     for priority in (Priority.LOW, Priority.HIGH):
         name, impact = priority.name.lower(), last[priority]

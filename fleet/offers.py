@@ -97,10 +97,6 @@ class PriceSheet(Frozen):
         except KeyError:
             raise UnknownNameError(kind="offer", name=offer_id, known=self.by_id) from None
 
-    def for_gpu(self, gpu: str) -> tuple[Offer, ...]:
-        """The offers of one GPU type, as the sheet spells it, cheapest per GPU first."""
-        return tuple(sorted((offer for offer in self.offers if offer.gpu == gpu), key=lambda o: o.price_usd_per_gpu_h))
-
     def gpu_mentions(self) -> Iterator[Violation]:
         """Each place where the sheet names a GPU, for `fleet.gpus.unknown_gpus`."""
         for position, offer in enumerate(self.offers):

@@ -9,13 +9,15 @@
 The last factor: at low clocks even memory-bound work becomes compute-bound.
 """
 
-from typing import Annotated, Self
+from typing import Annotated, Self, TypeVar
 
 from pydantic import Field, model_validator
 
 from fleet.documents import Frozen, RuleError
+from power.arrays import Floats
 from power.controls import FULL_CLOCK, Phase
 
+TokensT = TypeVar("TokensT", float, Floats)
 Watt = Annotated[float, Field(ge=0, le=1e6)]
 Clock = Annotated[float, Field(gt=0, le=1)]
 Seconds = Annotated[float, Field(ge=0, le=1e6)]
@@ -78,8 +80,8 @@ class ServerModel(Frozen):
             return self.token_w(clock, together)
         return self.parked_w if phase is Phase.PARKED else self.idle_w
 
-    def prompt_time_s(self, tokens: float, clock: float = FULL_CLOCK) -> float:
-        """Return the time to read a prompt of so many tokens."""
+    def prompt_time_s(self, tokens: TokensT, clock: float = FULL_CLOCK) -> TokensT:
+        """Return the time to read a prompt of so many tokens; an array gives one time per prompt."""
         s0, s1, s2 = self.prompt_s
         return (s0 + s1 * tokens + s2 * tokens * tokens) * self.prompt_slowdown(clock)
 

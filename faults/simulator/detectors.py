@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from faults.diagnosis import Diagnosis
-from faults.simulator.c4_baseline import C4Detector
 from faults.simulator.cluster import Cluster
 from faults.simulator.compute import Gaps
 
@@ -28,11 +27,6 @@ class Detectors:
 
 
 DetectorFactory = Callable[[Cluster], Detectors]  # each plane gives the length of its windows
-
-
-def c4_detectors(cluster: Cluster) -> Detectors:
-    """Return C4's rule, for comparison."""
-    return Detectors(slow=C4Detector(cluster.known))
 
 
 def product_detectors(cluster: Cluster) -> Detectors:

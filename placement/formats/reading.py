@@ -39,13 +39,6 @@ def read_loads(data: bytes, *, name: str, least_tokens: float = 0.0, experts: in
         return _loads(_counts(_source(data, name), experts), least_tokens)
 
 
-def read_ranks(files: Files, *, least_tokens: float = 0.0, experts: int | None = None) -> ExpertLoads:
-    """Loads of one recording, one window, from several files, one per rank."""
-    given = list(files)
-    with of_file(_names(given)):
-        return _loads(_together(given, experts), least_tokens)
-
-
 def read_windows(files: Files, *, least_tokens: float = 0.0, experts: int | None = None) -> ExpertLoads:
     """Loads of several recordings, oldest first, each with its own windows; rank files of one recording are joined."""
     groups = _by_recording(files)

@@ -38,9 +38,8 @@ def engine_loads(
     expert_of_slot: Ints, tokens: Floats, *, layout: Layout, layers: Sequence[int] | None = None
 ) -> Floats:
     """[layers, GPUs]: tokens that each GPU computes, when all GPUs send equally many for each expert."""
-    numbers = _checked(expert_of_slot, experts=tokens.shape[1], layout=layout, layers=layers)
-    rows = _whole(expert_of_slot, tokens.shape[1], layout, numbers)
-    weights = _weights(rows, _whole_tokens(tokens, numbers), layout)[numbers]
+    chosen = engine_choices(expert_of_slot, experts=tokens.shape[1], layout=layout, layers=layers)
+    weights = _weights(expert_of_slot, tokens, layout, chosen)
     loads: Floats = np.add.reduceat(weights, layout.first_slot[:-1], axis=1)
     return loads
 
@@ -68,7 +67,7 @@ def balanced_for_sglang(
     numbers = _checked(expert_of_slot, experts=experts, layout=layout, layers=layers)
     rows, loads = _whole(expert_of_slot, experts, layout, numbers), _whole_tokens(tokens, numbers)
     rows = _enough(lambda drawn: assign_nodes(rows, loads, layout.arrays, drawn))
-    drawn, average = _weights(rows, loads, layout), _average_weights(rows, loads)
+    drawn, average = _weights(rows, loads, layout, _choices(rows, experts, layout)), _average_weights(rows, loads)
     best, least = np.array(expert_of_slot), np.inf
     before = engine_imbalance(best, tokens, layout=layout, layers=layers).mean
     for part in PARTS:
@@ -88,11 +87,11 @@ def _average_weights(rows: Ints, tokens: Floats) -> Floats:
     return found
 
 
-def _weights(rows: Ints, tokens: Floats, layout: Layout) -> Floats:
-    """[layers, slots]: tokens of each copy."""
-    layers, experts = tokens.shape
-    chosen = _choices(rows, experts, layout) + (np.arange(layers) * layout.slots)[:, np.newaxis, np.newaxis]
-    senders = np.bincount(chosen.ravel(), minlength=layers * layout.slots).reshape(layers, layout.slots)
+def _weights(rows: Ints, tokens: Floats, layout: Layout, chosen: Ints) -> Floats:
+    """[layers, slots]: tokens of each copy, by the slots that the GPUs chose."""
+    layers = len(rows)
+    offset = (np.arange(layers) * layout.slots)[:, np.newaxis, np.newaxis]
+    senders = np.bincount((chosen + offset).ravel(), minlength=layers * layout.slots).reshape(layers, layout.slots)
     weights: Floats = senders / layout.gpus * np.take_along_axis(tokens, rows, axis=1)
     return weights
 

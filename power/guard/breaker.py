@@ -10,7 +10,7 @@ gives the earliest, so tau = 300 s is strict on purpose: a breaker at its rating
 lower edge of the maker's band if you have it.
 """
 
-from math import exp, inf, log
+from math import inf, log
 from typing import Annotated
 
 from pydantic import Field
@@ -33,12 +33,3 @@ class TripCurve(Frozen):
         if ratio <= self.holds:
             return inf
         return self.time_constant_s * log((ratio * ratio - heat) / (ratio * ratio - limit))
-
-    def heat_after(self, heat: float, ratio: float, duration_s: float) -> float:
-        """Return the heat after a constant ratio; exact for every step length."""
-        final = ratio * ratio
-        return final + (heat - final) * exp(-duration_s / self.time_constant_s)
-
-    def opened(self, heat: float, ratio: float) -> bool:
-        """Return whether the breaker is open at this heat and load."""
-        return heat >= self.holds * self.holds or ratio >= self.at_once

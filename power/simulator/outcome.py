@@ -41,11 +41,6 @@ class Requests:
         return self.finish_s - self.arrival_s
 
     @property
-    def first_token_s(self) -> Floats:
-        """Return the time from arrival to the first token."""
-        return self.first_s - self.arrival_s
-
-    @property
     def wait_s(self) -> Floats:
         """Return the time from arrival to the start of the prompt."""
         return self.start_s - self.arrival_s
@@ -91,13 +86,6 @@ class Outcome:
     def seconds_over_budget(self) -> float:
         """Return the time of windows with a mean above the budget."""
         return WINDOW_S * float(np.count_nonzero(self.readings_w > self.budget_w))
-
-    def largest_rise(self, over_s: float) -> float:
-        """Return the largest rise of readings within a time, over the budget."""
-        windows = max(1, round(over_s / WINDOW_S))
-        padded = np.concatenate([np.full(windows, np.inf), self.readings_w])
-        lowest = np.lib.stride_tricks.sliding_window_view(padded, windows + 1).min(axis=1)
-        return float((self.readings_w - lowest).max() / self.budget_w)
 
 
 def requests_of(records: Records, *, pool: Ints, priority: Ints) -> Requests:

@@ -78,10 +78,9 @@ def traced_work(
 
 def content_s(trace: Trace, model: ServerModel) -> Floats:
     """Return the server-seconds of each request on a server that is full."""
-    s0, s1, s2 = model.prompt_s
-    prompt = np.maximum(trace.input_tokens, 1)
+    prompt_tokens = np.maximum(trace.input_tokens, 1).astype(np.float64)
     each_s = model.token_time_s(model.most_together) / model.most_together
-    return np.asarray(s0 + s1 * prompt + s2 * prompt * prompt + each_s * trace.output_tokens)
+    return np.asarray(model.prompt_time_s(prompt_tokens) + each_s * trace.output_tokens)
 
 
 def _pools(traces: Sequence[Recorded], servers: int) -> tuple[Pool, ...]:

@@ -83,15 +83,6 @@ class TestSheet:
     def test_the_price_is_per_instance(self) -> None:
         assert read(ROW).offers[0].price_usd_per_gpu_h == 2.0
 
-    def test_offers_of_a_gpu_are_sorted_by_price_per_gpu(self) -> None:
-        rows = [
-            ROW,
-            {**ROW, "id": "one", "gpus_per_instance": 1, "price_usd_per_h": 3.0},
-            {**ROW, "id": "cheap", "market": "spot", "price_usd_per_h": 8.0},
-            {**ROW, "id": "other", "gpu": "L4"},
-        ]
-        assert [offer.id for offer in read(*rows).for_gpu("H100-SXM")] == ["cheap", "acme/eu-1/h100", "one"]
-
     def test_an_offer_is_found_by_its_id(self) -> None:
         assert read(ROW).get("acme/eu-1/h100").provider == "acme"
         with pytest.raises(UnknownNameError, match="unknown offer 'acme/eu-1/h10'; nearest: acme/eu-1/h100"):

@@ -72,7 +72,7 @@ class TestGridRequests:
         assert small.price_usd_per_h == pytest.approx(2.4)
         assert large.price_usd_per_h == 4
         assert turned.power_domains[0].limit_w == 4500
-        before, after = builtin_prices().for_gpu("L4"), prices.for_gpu("L4")
+        before, after = ([offer for offer in sheet.offers if offer.gpu == "L4"] for sheet in (builtin_prices(), prices))
         assert [offer.price_usd_per_h for offer in after] == pytest.approx([3 * o.price_usd_per_h for o in before])
 
     def test_every_limit_of_an_objective_is_scaled(self) -> None:

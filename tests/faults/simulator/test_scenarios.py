@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.c4_baseline import c4_detectors
 from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from faults.simulator import SCENARIOS, simulate
 from faults.simulator.cluster import Cluster, Shape, build
-from faults.simulator.detectors import Detectors, c4_detectors, product_detectors
+from faults.simulator.detectors import Detectors, product_detectors
 from faults.simulator.fault_mix import PUBLIC, FaultMix, drawn, nodes_of
 from faults.simulator.fault_schedule import FAULTS, HANGS, FaultKind
 from faults.simulator.run import job, jobs
@@ -126,7 +127,7 @@ def test_every_scenario_runs(name: str) -> None:
     ranks = 512 if name == "experts" else 256
     found = simulate(ranks=ranks, hours=1 / 60, scenario=name, seed=2, clock_s=_no_clock)
     assert found.hours == pytest.approx(1 / 60)
-    assert found.verdicts >= found.false_isolations
+    assert found.diagnoses >= found.false_isolations
 
 
 def test_every_scenario_has_a_selectable_name() -> None:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from fleet.errors import DocumentError
-from placement.formats import read_loads, read_ranks, read_trace, read_windows
+from placement.formats import read_loads, read_trace, read_windows
 from placement.formats.torch_files import read_torch
 from tests.placement.formats.files import data_file, npy, npz
 
@@ -19,6 +19,11 @@ STATISTICS = ["rank0.safetensors", "rank1.safetensors"]
 
 def named(*names: str) -> list[tuple[str, bytes]]:
     return [(name, data_file(name)) for name in names]
+
+
+def by_rank(*data: bytes) -> list[tuple[str, bytes]]:
+    """The files under names of the ranks of one recording."""
+    return [(f"expert_distribution_recorder_1763.5_{rank}.pt", each) for rank, each in enumerate(data)]
 
 
 class TestTorchFiles:
@@ -69,7 +74,7 @@ class TestSglang:
 
     def test_tokens_of_all_ranks_add_up_to_the_loads(self) -> None:
         traces = [read_trace(data, name=name) for name, data in named(*RANKS)]
-        loads = read_ranks(named(*RANKS))
+        loads = read_windows(by_rank(*map(data_file, RANKS)))
         assert [(trace.tokens, trace.layers, trace.active) for trace in traces] == [(12, 3, 2), (14, 3, 2)]
         assert {trace.experts_per_layer for trace in traces} == {8}
         assert (loads.total == sum(trace.loads() for trace in traces)).all()
@@ -86,20 +91,21 @@ class TestSglang:
 
     def test_the_same_rank_file_twice_is_refused(self) -> None:
         with pytest.raises(DocumentError, match="hold the same tokens twice"):
-            read_ranks(named(RANKS[0], RANKS[0]), least_tokens=1)
+            read_windows(by_rank(data_file(RANKS[0]), data_file(RANKS[0])), least_tokens=1)
 
     def test_identical_recordings_of_all_ranks_count_once(self) -> None:
         once = read_loads(data_file("sglang_stat.pt"), name="stat.pt")
-        twice = read_ranks(named("sglang_stat.pt", "sglang_stat.pt"))
+        twice = read_windows(by_rank(data_file("sglang_stat.pt"), data_file("sglang_stat.pt")))
         assert (once.tokens == twice.tokens).all()
 
     def test_different_recordings_of_all_ranks_are_windows_and_not_ranks(self) -> None:
         early = json.dumps({"logical_count": [[0, 0], [3, 4]]}).encode()
         late = json.dumps({"logical_count": [[0, 0], [5, 6]]}).encode()
-        with pytest.raises(
-            DocumentError, match=r"^a, b: are different recordings, each of all ranks; give them as win"
-        ):
-            read_ranks([("a", early), ("b", late)])
+        message = (
+            r"_0.pt, expert_distribution_recorder_1763.5_1.pt: are different recordings, each of all ranks"
+        )
+        with pytest.raises(DocumentError, match=message):
+            read_windows(by_rank(early, late))
         windows = read_windows([("a", early), ("b", late)])
         assert windows.tokens.tolist() == [[[3, 4]], [[5, 6]]]
         assert (windows.layers, windows.hidden_layers) == ((1,), 2)
@@ -132,15 +138,15 @@ class TestSglang:
 class TestRanksByName:
     def test_files_named_by_rank_form_one_window(self) -> None:
         files = named(*STATISTICS)
-        assert (read_windows(files).tokens == read_ranks(files).tokens).all()
-        recorded = [(f"d/expert_distribution_recorder_1763.5_{rank}.pt", data_file(RANKS[rank])) for rank in (0, 1)]
-        assert (read_windows(recorded).tokens == read_ranks(recorded).tokens).all()
+        assert (read_windows(files).tokens == [sum(read_loads(data, name=name).total for name, data in files)]).all()
+        recorded = [(f"d/{name}", data) for name, data in by_rank(*map(data_file, RANKS))]
+        apart = [read_trace(data, name=name).loads() for name, data in recorded]
+        assert (read_windows(recorded).tokens == [sum(apart)]).all()
 
     def test_another_folder_or_a_repeated_rank_starts_a_new_window(self) -> None:
         one, two = (data_file(name) for name in STATISTICS)
-        together, first, second = (
-            read_ranks(files).total for files in (named(*STATISTICS), [("a", one)], [("b", two)])
-        )
+        together = read_windows(named(*STATISTICS)).total
+        first, second = read_loads(one, name="a").total, read_loads(two, name="b").total
         for names in (["x/rank0", "y/rank0"], ["rank0", "rank0"], ["rank1", "rank1"]):
             found = read_windows([(f"{name}.safetensors", data) for name, data in zip(names, (one, two), strict=True)])
             assert (found.tokens == [first, second]).all()
@@ -155,7 +161,7 @@ class TestRanksByName:
 
 class TestTensorRtLlm:
     def test_iterations_and_ranks_add_up(self) -> None:
-        loads = read_ranks(named(*STATISTICS))
+        loads = read_windows(named(*STATISTICS))
         one = [read_loads(data, name=name) for name, data in named(*STATISTICS)]
         assert (loads.layers, loads.hidden_layers, loads.experts) == ((3, 4, 5), 6, 8)
         assert (loads.total == one[0].total + one[1].total).all()
@@ -169,7 +175,7 @@ class TestTensorRtLlm:
 
     def test_counts_and_raw_tokens_cannot_be_combined(self) -> None:
         with pytest.raises(DocumentError, match="must all have the same layers and experts"):
-            read_ranks(named("rank0.safetensors", "sglang_stat.pt"))
+            read_windows(by_rank(data_file("rank0.safetensors"), data_file("sglang_stat.pt")))
 
     @pytest.mark.parametrize(
         ("tensors", "message"),

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.breaker import has_tripped, heat_after
 from power.guard import TripCurve
 
 CURVE = TripCurve()
@@ -38,7 +39,7 @@ def test_the_breaker_trips_within_the_times_of_the_standards() -> None:
 
 def test_the_magnetic_trip_is_instantaneous() -> None:
     assert CURVE.seconds_to_trip(5.0) == 0.0
-    assert CURVE.opened(0.0, 5.0)
+    assert has_tripped(CURVE, 0.0, 5.0)
 
 
 @given(
@@ -53,13 +54,13 @@ def test_more_load_and_more_heat_trip_sooner(ratio: float, more: float, heat: fl
 def test_heat_does_not_depend_on_the_division_into_steps(
     ratio: float, heat: float, first_s: float, then_s: float
 ) -> None:
-    once = CURVE.heat_after(heat, ratio, first_s + then_s)
-    twice = CURVE.heat_after(CURVE.heat_after(heat, ratio, first_s), ratio, then_s)
+    once = heat_after(CURVE, heat, ratio, first_s + then_s)
+    twice = heat_after(CURVE, heat_after(CURVE, heat, ratio, first_s), ratio, then_s)
     assert once == pytest.approx(twice, abs=1e-9)
 
 
 @given(ratio=st.floats(1.06, 4.9), heat=st.floats(0.0, 1.0))
 def test_the_breaker_opens_at_its_trip_time_and_not_before(ratio: float, heat: float) -> None:
     left_s = CURVE.seconds_to_trip(ratio, heat=heat)
-    assert not CURVE.opened(CURVE.heat_after(heat, ratio, 0.999 * left_s), ratio)
-    assert CURVE.opened(CURVE.heat_after(heat, ratio, 1.001 * left_s), ratio)
+    assert not has_tripped(CURVE, heat_after(CURVE, heat, ratio, 0.999 * left_s), ratio)
+    assert has_tripped(CURVE, heat_after(CURVE, heat, ratio, 1.001 * left_s), ratio)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from bench.breaker import has_tripped, heat_after
 from power.controls import Setting
 from power.guard import Duty, Guard, GuardMode, GuardSettings, Telemetry, TripCurve
 from power.guard.telemetry import BRAKE
@@ -61,8 +62,8 @@ class Plant:
             self.now_s += TICK_S
             self.actuator.advance(self.now_s)
             ratio = self.watts() / LIMIT_W
-            self.heat = CURVE.heat_after(self.heat, ratio, TICK_S)
-            assert not CURVE.opened(self.heat, ratio), f"the breaker opened at {self.now_s:g} s"
+            self.heat = heat_after(CURVE, self.heat, ratio, TICK_S)
+            assert not has_tripped(CURVE, self.heat, ratio), f"the breaker opened at {self.now_s:g} s"
             self.hottest = max(self.hottest, self.heat)
             self.window.append(self.watts())
             if self.now_s % 2 == 0:
@@ -81,11 +82,11 @@ class Plant:
             servers=self.actuator.servers(),
             budget=Budget(LIMIT_W, self.now_s + 600 if budget else 0.0),
         )
-        self.state, orders = self.guard.step(self.state, telemetry)
-        self.actuator.set_clocks([NAMES[at] for at in orders.command], orders.setting.clocks)
-        self.actuator.brake([NAMES[at] for at in orders.brake], on=True)
-        self.actuator.brake([NAMES[at] for at in orders.release], on=False)
-        if orders.brake.size and self.state.engaged_s == self.now_s:
+        self.state, commands = self.guard.step(self.state, telemetry)
+        self.actuator.set_clocks([NAMES[at] for at in commands.command], commands.setting.clocks)
+        self.actuator.brake([NAMES[at] for at in commands.brake], on=True)
+        self.actuator.brake([NAMES[at] for at in commands.release], on=False)
+        if commands.brake.size and self.state.engaged_s == self.now_s:
             self.braked_s.append(self.now_s)
 
 
@@ -97,7 +98,7 @@ def test_simultaneous_load_on_all_servers_does_not_trip_the_breaker(delay_s: flo
         plant.share_busy = float(plant.rng.choice([0.2, 0.6, 1.0]))
         plant.run(plant.now_s + float(plant.rng.integers(5, 90)))
     assert plant.state.brakes >= 1
-    # Every time that a reading rose above the budget, the brake was ordered in that step.
+    # Every time that a reading rose above the budget, the brake was commanded in that step.
     assert set(plant.braked_s) <= set(plant.over_s)
 
 

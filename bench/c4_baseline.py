@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from faults.fabric import Fabric, Window
+from faults.simulator.cluster import Cluster
+from faults.simulator.detectors import Detectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,10 @@ class C4Detector:
     def _link(self, edge: int, window: Window) -> Diagnosis:
         ends = int(self.fabric.node[self.fabric.source[edge]]), int(self.fabric.node[self.fabric.target[edge]])
         return _diagnosis(Scope.LINK, *ends, Direction.FORWARD, window)
+
+
+def c4_detectors(cluster: Cluster) -> Detectors:
+    return Detectors(slow=C4Detector(cluster.known))
 
 
 def _diagnosis(scope: Scope, node: int, peer: int | None, way: Direction, window: Window) -> Diagnosis:
