@@ -90,7 +90,7 @@ class Load:
         except (httpx.HTTPError, ValueError, KeyError) as error:
             self.lost.append(repr(error)[:MAX_ERROR_CHARS])
             return
-        timing = document["twin"]
+        timing = document["emulator"]
         self.completed.append(CompletedRequest(sent_s=sent_s, ttft_s=timing["ttft_s"], e2e_s=timing["e2e_s"]))
 
 

@@ -1,8 +1,8 @@
 """The part of the OpenAI protocol that emulated workers implement: completions and chat, whole or streamed, with usage.
 
 Tokens are `t0 `, `t1 `, and so on.  Text counts four bytes per token; lists of token ids are counted.  Beside the
-protocol's own fields the end of a response has `twin`: replica, clock, and the model's times, which a busy machine does
-not lengthen.
+protocol's own fields the end of a response has `emulator`: replica, clock, and the model's times, which a busy machine
+does not lengthen.
 """
 
 import json
@@ -22,7 +22,7 @@ MAX_TOKENS = 1_000_000
 EVENT_STREAM = (b"content-type", b"text/event-stream")
 JSON = (b"content-type", b"application/json")
 DONE = b"data: [DONE]\n\n"
-METER_PATH = "/v1/twin"  # returns the power of each replica
+METER_PATH = "/v1/emulator"  # returns the power of each replica
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -68,24 +68,24 @@ def event(request: CompletionRequest, *, key: str, model: str, index: int, last:
     return _event({"id": key, "object": kind, "model": model, "choices": [choice]})
 
 
-def usage_event(request: CompletionRequest, *, key: str, model: str, twin: Mapping[str, Any]) -> bytes:
+def usage_event(request: CompletionRequest, *, key: str, model: str, timing: Mapping[str, Any]) -> bytes:
     kind = "chat.completion.chunk" if request.chat else "text_completion"
     return _event(
-        {"id": key, "object": kind, "model": model, "choices": [], "usage": _usage(request), "twin": dict(twin)}
+        {"id": key, "object": kind, "model": model, "choices": [], "usage": _usage(request), "emulator": dict(timing)}
     )
 
 
-def whole(request: CompletionRequest, *, key: str, model: str, twin: Mapping[str, Any]) -> bytes:
+def whole(request: CompletionRequest, *, key: str, model: str, timing: Mapping[str, Any]) -> bytes:
     text = "".join(map(_token_text, range(request.output_tokens)))
     choice: dict[str, Any] = {"index": 0, "finish_reason": "length"}
     choice |= {"message": {"role": "assistant", "content": text}} if request.chat else {"text": text}
     kind = "chat.completion" if request.chat else "text_completion"
     document = {"id": key, "object": kind, "model": model, "choices": [choice], "usage": _usage(request)}
-    return json.dumps(document | {"twin": dict(twin)}).encode()
+    return json.dumps(document | {"emulator": dict(timing)}).encode()
 
 
 def models(name: str) -> bytes:
-    return json.dumps({"object": "list", "data": [{"id": name, "object": "model", "owned_by": "twin"}]}).encode()
+    return json.dumps({"object": "list", "data": [{"id": name, "object": "model", "owned_by": "emulator"}]}).encode()
 
 
 def refusal(message: str, status: HTTPStatus) -> bytes:

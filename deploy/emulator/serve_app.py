@@ -81,7 +81,7 @@ class AppSpec(Frozen):
 
     pools: dict[str, dict[str, Any]] = Field(min_length=1, max_length=100, description="Deployment -> PoolSpec.")
     time_scale: float = Field(default=1.0, gt=0, le=10_000, description="Of pools without one of their own.")
-    meter: bool = Field(default=False, description="Whether GET /v1/twin returns the power of each replica.")
+    meter: bool = Field(default=False, description="Whether GET /v1/emulator returns the power of each replica.")
     router: dict[str, Any] = Field(default_factory=dict, description="RouterSettings.")
 
 
@@ -136,7 +136,7 @@ class EmulatedReplica:
                 yield 200, [EVENT_STREAM]
             yield event(request, key=key, model=self._spec.model, index=token.index, last=token.last)
         if request.include_usage:
-            yield usage_event(request, key=key, model=self._spec.model, twin=self._timing(ttft_s, taken_s))
+            yield usage_event(request, key=key, model=self._spec.model, timing=self._timing(ttft_s, taken_s))
         yield DONE
 
     async def _whole(self, request: CompletionRequest) -> AsyncIterator[Part]:
@@ -146,7 +146,7 @@ class EmulatedReplica:
         ):
             ttft_s = taken_s if token.index == 0 else ttft_s
         yield 200, [JSON]
-        yield whole(request, key=_key(), model=self._spec.model, twin=self._timing(ttft_s, taken_s))
+        yield whole(request, key=_key(), model=self._spec.model, timing=self._timing(ttft_s, taken_s))
 
     def _timing(self, ttft_s: float, e2e_s: float) -> dict[str, Any]:
         config = self._config
@@ -209,4 +209,4 @@ def _deployment(name: str, given: Mapping[str, Any], app: AppSpec, meter: Any) -
 
 
 def _key() -> str:
-    return f"twin-{time.monotonic_ns()}"
+    return f"emulator-{time.monotonic_ns()}"

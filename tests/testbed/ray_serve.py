@@ -68,7 +68,7 @@ class ServeApp:
 
 @contextmanager
 def running_serve_app(
-    cluster: RayCluster, *, pools: Mapping[str, str], name: str = "twin", failing: Sequence[str] = ()
+    cluster: RayCluster, *, pools: Mapping[str, str], name: str = "emulator", failing: Sequence[str] = ()
 ) -> Iterator[ServeApp]:
     """Deploy the service with a replica in each of `pools` (deployment to accelerator type); remove it at the end."""
     declared = {

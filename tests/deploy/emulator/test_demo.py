@@ -23,8 +23,8 @@ def load(answer: httpx.MockTransport) -> Load:
 
 def whole(request: httpx.Request) -> httpx.Response:
     body = json.loads(request.content)
-    twin = {"ttft_s": 0.5, "e2e_s": float(len(body["prompt"]))}
-    return httpx.Response(200, json={"usage": {"completion_tokens": body["max_tokens"]}, "twin": twin})
+    timing = {"ttft_s": 0.5, "e2e_s": float(len(body["prompt"]))}
+    return httpx.Response(200, json={"usage": {"completion_tokens": body["max_tokens"]}, "emulator": timing})
 
 
 async def test_request_sizes_follow_the_histogram() -> None:
@@ -41,7 +41,7 @@ async def test_request_sizes_follow_the_histogram() -> None:
     "answer",
     [
         httpx.Response(503, text="no replica"),
-        httpx.Response(200, json={"usage": {"completion_tokens": 4}, "twin": {"ttft_s": 1.0, "e2e_s": 1.0}}),
+        httpx.Response(200, json={"usage": {"completion_tokens": 4}, "emulator": {"ttft_s": 1.0, "e2e_s": 1.0}}),
         httpx.Response(200, text="half of an ans"),
         httpx.Response(200, json={}),
     ],

@@ -57,16 +57,16 @@ def test_a_stream_has_the_same_content_as_the_whole_response(path: str) -> None:
     assert (parsed.stream, parsed.include_usage) == (True, True)
     events = [event(parsed, key="k", model="m", index=index, last=index == 2) for index in range(3)]
     choices = [json.loads(part.removeprefix(b"data: "))["choices"][0] for part in events]
-    document = json.loads(whole(parsed, key="k", model="m", twin={"gpu": "L4"}))
+    document = json.loads(whole(parsed, key="k", model="m", timing={"gpu": "L4"}))
     (choice,) = document["choices"]
     if path == CHAT:
         assert "".join(each["delta"]["content"] for each in choices) == choice["message"]["content"] == "t0 t1 t2 "
     else:
         assert "".join(each["text"] for each in choices) == choice["text"] == "t0 t1 t2 "
     assert [each["finish_reason"] for each in choices] == [None, None, "length"]
-    last = json.loads(usage_event(parsed, key="k", model="m", twin={"gpu": "L4"}).removeprefix(b"data: "))
+    last = json.loads(usage_event(parsed, key="k", model="m", timing={"gpu": "L4"}).removeprefix(b"data: "))
     assert last["usage"] == document["usage"] == {"prompt_tokens": 3, "completion_tokens": 3, "total_tokens": 6}
-    assert last["twin"] == document["twin"] == {"gpu": "L4"}
+    assert last["emulator"] == document["emulator"] == {"gpu": "L4"}
 
 
 def test_the_model_is_listed() -> None:
