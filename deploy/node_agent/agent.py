@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import structlog
 
 from deploy.node_agent.cap_lease import CapLease
-from deploy.node_agent.schemas import Beat, BrakeOrder, ClocksOrder, NodeTelemetry, PhaseName
+from deploy.node_agent.schemas import Beat, BrakeCommand, ClocksCommand, NodeTelemetry, PhaseName
 from power.controls import NodeClocks, Phase
 
 log = structlog.get_logger()
@@ -61,20 +61,20 @@ class NodeAgent:
         self.tick()
         return self.telemetry()
 
-    def set_clocks(self, order: ClocksOrder) -> NodeTelemetry:
+    def set_clocks(self, command: ClocksCommand) -> NodeTelemetry:
         """Set these clocks; repeated clocks are written again, since the driver may have lost them."""
-        renewed = self._lease.renewed(order.guard, now_s=self._now_s(), lease_s=order.lease_s)
-        self._lease = replace(renewed, caps=NodeClocks(order.token_clock, order.prompt_clock))
+        renewed = self._lease.renewed(command.guard, now_s=self._now_s(), lease_s=command.lease_s)
+        self._lease = replace(renewed, caps=NodeClocks(command.token_clock, command.prompt_clock))
         self._commanded = None
         self.tick()
         return self.telemetry()
 
-    def brake(self, order: BrakeOrder) -> NodeTelemetry:
+    def brake(self, command: BrakeCommand) -> NodeTelemetry:
         """Engage or release.  The brake comes first: it is not refused for the sake of a lease."""
-        if order.on:
+        if command.on:
             self._device.brake(on=True)
-        self._lease = self._lease.renewed(order.guard, now_s=self._now_s(), lease_s=order.lease_s)
-        if not order.on:
+        self._lease = self._lease.renewed(command.guard, now_s=self._now_s(), lease_s=command.lease_s)
+        if not command.on:
             self._device.brake(on=False)
         return self.telemetry()
 
@@ -84,10 +84,10 @@ class NodeAgent:
             return
         now_s = self._now_s()
         clocks = self._lease.caps_at(now_s, safe=self._safe)
-        lapsed = self._lease.expired(now_s)
-        if lapsed is not self._expired:
-            log.warning("guard_lost" if lapsed else "guard_connected", server=self.server, guard=self._lease.holder)
-            self._expired = lapsed
+        expired = self._lease.expired(now_s)
+        if expired is not self._expired:
+            log.warning("guard_lost" if expired else "guard_connected", server=self.server, guard=self._lease.holder)
+            self._expired = expired
         if clocks is None or clocks == self._commanded:
             return
         try:
@@ -110,5 +110,5 @@ class NodeAgent:
             epoch=state.epoch,
             phase=PhaseName[state.phase.name],
             holder=self._lease.holder,
-            lapsed=self._lease.expired(self._now_s()),
+            expired=self._lease.expired(self._now_s()),
         )

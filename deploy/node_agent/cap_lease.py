@@ -39,7 +39,7 @@ class CapLease(Generic[CapsT]):
     caps: CapsT
     holder: str | None = None  # None: no holder yet
     until_s: float = -inf  # monotonic clock
-    on_lapse: OnExpiry = OnExpiry.SAFE
+    on_expiry: OnExpiry = OnExpiry.SAFE
 
     def renewed(self, holder: str, *, now_s: float, lease_s: float) -> Self:
         """Renew an exclusive lease; a new holder takes over an expired one and keeps its caps."""
@@ -55,4 +55,4 @@ class CapLease(Generic[CapsT]):
         """Return the caps that apply now; None: no cap."""
         if not self.expired(now_s):
             return self.caps
-        return None if self.on_lapse is OnExpiry.RELEASE else self.caps.slower(safe)
+        return None if self.on_expiry is OnExpiry.RELEASE else self.caps.slower(safe)

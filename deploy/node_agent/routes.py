@@ -26,9 +26,9 @@ from deploy.node_agent.schemas import (
     PHASE_PATH,
     TELEMETRY_PATH,
     Beat,
-    BrakeOrder,
+    BrakeCommand,
     CapsRequest,
-    ClocksOrder,
+    ClocksCommand,
     NodeReport,
     NodeTelemetry,
     PhaseRequest,
@@ -36,7 +36,7 @@ from deploy.node_agent.schemas import (
 
 log = structlog.get_logger()
 
-MAX_BYTES = 4096  # of an order
+MAX_BYTES = 4096  # of a command
 
 
 def agent_app(
@@ -84,11 +84,11 @@ def agent_app(
         return agent.renew(body)
 
     @app.put(CLOCKS_PATH)
-    async def clocks(body: ClocksOrder) -> NodeTelemetry:
+    async def clocks(body: ClocksCommand) -> NodeTelemetry:
         return agent.set_clocks(body)
 
     @app.post(BRAKE_PATH)
-    async def brake(body: BrakeOrder) -> NodeTelemetry:
+    async def brake(body: BrakeCommand) -> NodeTelemetry:
         return agent.brake(body)
 
     if gpus is not None:
@@ -129,7 +129,7 @@ def caps_routes(node: GpuNode, *, server: str) -> APIRouter:
             share=body.clock_share,
             uuids=body.gpus,
             until_s=node.now_s() + body.lease_s,
-            on_lapse=body.on_lapse,
+            on_expiry=body.on_expiry,
         )
         node.wake()
         return report_of(node, server=server)

@@ -38,19 +38,19 @@ class PhaseName(StrEnum):
 
 
 class Beat(Frozen):
-    """A guard's sign of life, which every order is as well."""
+    """A guard's heartbeat.  Every command is one too."""
 
     guard: Name
     lease_s: LeaseSeconds
 
 
-class ClocksOrder(Beat):
+class ClocksCommand(Beat):
     token_clock: Clock
     prompt_clock: Clock
 
 
-class BrakeOrder(Beat):
-    """Engage the power brake, or let it go."""
+class BrakeCommand(Beat):
+    """Engage or release the power brake."""
 
     on: bool
 
@@ -70,7 +70,7 @@ class NodeTelemetry(NodeStatus):
     prompt_clock: Clock
     braked: bool
     holder: str | None = None  # the guard that holds the node
-    lapsed: bool = True  # whether the node is on its own
+    expired: bool = True  # whether the node is on its own
 
 
 class MeterReading(Frozen):
@@ -91,7 +91,7 @@ class CapsRequest(CapsBody):
     holder: Name
     lease_s: LeaseSeconds
     clock_share: Annotated[float, Field(gt=0, lt=1)] | None = None  # of each GPU's own full clock
-    on_lapse: OnExpiry = OnExpiry.SAFE
+    on_expiry: OnExpiry = OnExpiry.SAFE
     gpus: Annotated[tuple[Name, ...], Field(max_length=128)] = ()  # UUIDs; empty: all GPUs of the node
 
 
@@ -139,8 +139,8 @@ class GpuReport(Frozen):
 class LeaseReport(CapsBody):
     holder: str
     uuid: str
-    lapses_in_s: float | None  # negative: expired; null: never expires
-    on_lapse: OnExpiry
+    expires_in_s: float | None  # negative: expired; null: never expires
+    on_expiry: OnExpiry
 
 
 class NodeReport(NodeStatus):
@@ -149,5 +149,5 @@ class NodeReport(NodeStatus):
     clock_is_read_back: bool  # else it counts as enforced until a GPU runs above it
     phase_source: str
     gpus: tuple[GpuReport, ...]
-    orders: tuple[LeaseReport, ...]
+    leases: tuple[LeaseReport, ...]
     counts: dict[str, int]  # by cap and event

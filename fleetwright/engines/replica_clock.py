@@ -124,7 +124,7 @@ class ReplicaClock:
             if wanted >= FULL or not self._uuids:
                 return report
         self._held = True  # even if the reply is lost
-        body = {"holder": self.holder, "lease_s": self._lease_s, "on_lapse": "release"}
+        body = {"holder": self.holder, "lease_s": self._lease_s, "on_expiry": "release"}
         return agent.request("PUT", _CAPS, body | {"clock_share": wanted, "gpus": list(self._uuids)})
 
     def _release(self, agent: Agent) -> None:

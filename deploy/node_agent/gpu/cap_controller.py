@@ -29,7 +29,7 @@ WATT_TOLERANCE = 1.0  # BMCs and some drivers take whole watts
 CLOCK_TOLERANCE_MHZ = 1.0
 SETTLE_PERIODS = 4.0  # from a write to its read-back
 RESTORE_TRIES = 4  # and one more poll
-KEEP_S = 5.0  # orders that were renewed are written down no more often
+KEEP_S = 5.0  # renewed leases are stored no more often
 
 
 class CapController:
@@ -78,7 +78,7 @@ class CapController:
         share: float | None = None,
         uuids: Sequence[str] = (),
         until_s: float,
-        on_lapse: OnExpiry = OnExpiry.SAFE,
+        on_expiry: OnExpiry = OnExpiry.SAFE,
     ) -> None:
         """Request these caps, and this share of each GPU's full clock; without UUIDs on every GPU.
 
@@ -90,7 +90,7 @@ class CapController:
             for uuid, each in requested.items():
                 self._check(uuid, each)
             for uuid, each in requested.items():
-                self._leases.put(GpuCapLease(holder=holder, uuid=uuid, caps=each, until_s=until_s, on_lapse=on_lapse))
+                self._leases.put(GpuCapLease(holder=holder, uuid=uuid, caps=each, until_s=until_s, on_expiry=on_expiry))
 
     def release(self, holder: str) -> bool:
         with self._lock:
@@ -100,8 +100,8 @@ class CapController:
         """Poll every GPU and write the differences."""
         with self._lock:
             over = self._leases.remove_ended(self._now_s())
-        for order in over:
-            log.warning("cap_expired", holder=order.holder, gpu=order.uuid)
+        for lease in over:
+            log.warning("cap_expired", holder=lease.holder, gpu=lease.uuid)
         for uuid in tuple(self._gpu_states):
             self._reconcile_gpu(uuid)
         if self.acting:
@@ -182,14 +182,14 @@ class CapController:
                 for cap_state, present in zip(gpu.cap_states, gpu.found, strict=True)
             )
             self._gpu_states[uuid] = replace(gpu, found=found.caps, cap_states=(power, clock))
-        for each in kept.orders:
+        for each in kept.leases:
             if each.uuid in self._gpu_states:
-                self._leases.put(each.order)
+                self._leases.put(each.lease)
         log.warning(
             "caps_recovered",
             gpus=len(kept.found),
             absent=sorted(self._absent),
-            orders=len(kept.orders),
+            leases=len(kept.leases),
             acting=self.acting,
         )
 
@@ -308,7 +308,7 @@ class CapController:
 
     def _update_state_file(self) -> None:
         """Store renewed leases periodically; remove the file when everything is restored and nothing is requested."""
-        lasting = any(order.until_s < inf for order in self.leases())
+        lasting = any(lease.until_s < inf for lease in self.leases())
         try:
             if self._touched() or lasting or self._absent:
                 if self._state_file.in_use and self._now_s() >= self._stored_at_s + KEEP_S:
@@ -333,7 +333,7 @@ class CapController:
     def _store(self) -> None:
         found = self._absent | {uuid: gpu.found for uuid, gpu in self._gpu_states.items() if gpu.known}
         self._stored_at_s = self._now_s()
-        self._state_file.write(found=found, orders=self.leases())
+        self._state_file.write(found=found, leases=self.leases())
 
 
 @contextmanager

@@ -14,7 +14,7 @@ class GpuCapLease(CapLease[Caps]):
 
     def ended(self, now_s: float) -> bool:
         """Return whether the lease has no effect any more."""
-        return self.on_lapse is OnExpiry.RELEASE and self.expired(now_s)
+        return self.on_expiry is OnExpiry.RELEASE and self.expired(now_s)
 
 
 @dataclass(slots=True)

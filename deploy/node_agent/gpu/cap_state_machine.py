@@ -1,11 +1,11 @@
 """The state machine of one cap of one GPU (power limit or locked clock), from request to read-back.  Pure.
 
     free       nothing is requested, and the original value is in force
-    asked      the driver accepted the value; it has until `due_s` to show
+    requested  the driver accepted the value; it has until `due_s` to show
     held       read back
     ignored    not read back in time: written again, with backoff
     refused    the driver returned an error: written again once a minute
-    given-up   ignored too often in a row: written again once a minute
+    abandoned  ignored too often in a row: written again once a minute
 
 A reloaded driver lost the value: the cap starts again at once.
 """
@@ -21,11 +21,11 @@ RETRY_S = 60.0
 
 class CapStatus(StrEnum):
     FREE = "free"
-    REQUESTED = "asked"
+    REQUESTED = "requested"
     HELD = "held"
     IGNORED = "ignored"
     REFUSED = "refused"
-    GIVEN_UP = "given-up"
+    ABANDONED = "abandoned"
 
 
 class Event(StrEnum):
@@ -55,7 +55,7 @@ class CapState:
         again = self.written and self.commanded == value
         return replace(
             self,
-            state=CapStatus.GIVEN_UP
+            state=CapStatus.ABANDONED
             if self.tries >= MAX_TRIES
             else CapStatus.IGNORED
             if self.tries

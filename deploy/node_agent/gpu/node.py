@@ -113,7 +113,7 @@ class GpuNode:
         return self.phases.now(self.cap_controller.gpu_states(), now_s=self.now_s())
 
     def refresh(self) -> None:
-        """Bring the guard's orders to the phase that the node is in now."""
+        """Bring the guard's commands to the phase that the node is in now."""
         with self._lock:
             commanded, braked = self._commanded, self._braked
         if commanded is None and not braked:

@@ -42,15 +42,15 @@ def report_of(node: GpuNode, *, server: str) -> NodeReport:
         phase=PhaseName[node_phase.phase.name],
         phase_source=node_phase.source.value,
         gpus=tuple(_gpu(gpu, now_s=now_s) for gpu in cap_controller.gpu_states()),
-        orders=tuple(
+        leases=tuple(
             LeaseReport(
-                holder=order.holder,
-                uuid=order.uuid,
-                lapses_in_s=None if isinf(order.until_s) else order.until_s - now_s,
-                on_lapse=order.on_lapse,
-                **order.caps._asdict(),
+                holder=lease.holder,
+                uuid=lease.uuid,
+                expires_in_s=None if isinf(lease.until_s) else lease.until_s - now_s,
+                on_expiry=lease.on_expiry,
+                **lease.caps._asdict(),
             )
-            for order in cap_controller.leases()
+            for lease in cap_controller.leases()
         ),
         counts={
             f"{kind.name.lower()}.{event.value}": cap_controller.counts[kind, event]

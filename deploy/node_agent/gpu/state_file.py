@@ -47,17 +47,17 @@ class StoredLease(Frozen):
     uuid: str
     caps: StoredCaps
     until_s: float
-    on_lapse: OnExpiry = OnExpiry.SAFE
+    on_expiry: OnExpiry = OnExpiry.SAFE
 
     @classmethod
-    def of(cls, order: GpuCapLease) -> "StoredLease":
-        caps = StoredCaps(**order.caps._asdict())
-        return cls(holder=order.holder, uuid=order.uuid, caps=caps, until_s=order.until_s, on_lapse=order.on_lapse)
+    def of(cls, lease: GpuCapLease) -> "StoredLease":
+        caps = StoredCaps(**lease.caps._asdict())
+        return cls(holder=lease.holder, uuid=lease.uuid, caps=caps, until_s=lease.until_s, on_expiry=lease.on_expiry)
 
     @property
-    def order(self) -> GpuCapLease:
+    def lease(self) -> GpuCapLease:
         return GpuCapLease(
-            holder=self.holder, uuid=self.uuid, caps=self.caps.caps, until_s=self.until_s, on_lapse=self.on_lapse
+            holder=self.holder, uuid=self.uuid, caps=self.caps.caps, until_s=self.until_s, on_expiry=self.on_expiry
         )
 
 
@@ -67,7 +67,7 @@ class StoredState(Frozen):
     version: Literal[1] = 1
     boot: str
     found: dict[str, StoredCaps]
-    orders: tuple[StoredLease, ...] = ()
+    leases: tuple[StoredLease, ...] = ()
 
 
 class StateFile:
@@ -91,7 +91,7 @@ class StateFile:
             reason = reason_of(error)
             raise StateFileError(f"{self._path}: {reason}; check the caps of each GPU, then remove the file") from error
         self._saved = kept
-        return kept if kept.boot == self._boot else kept.model_copy(update={"orders": ()})
+        return kept if kept.boot == self._boot else kept.model_copy(update={"leases": ()})
 
     def check_writable(self) -> None:
         """Check at the start that the file can be written: otherwise no cap could ever be set.
@@ -117,12 +117,12 @@ class StateFile:
         """Return whether the next agent would restore this GPU to these caps."""
         return self._saved is not None and self._saved.found.get(uuid) == StoredCaps(**found._asdict())
 
-    def write(self, *, found: dict[str, Caps], orders: tuple[GpuCapLease, ...]) -> None:
+    def write(self, *, found: dict[str, Caps], leases: tuple[GpuCapLease, ...]) -> None:
         """Write the state if it changed."""
         kept = StoredState(
             boot=self._boot,
             found={uuid: StoredCaps(**caps._asdict()) for uuid, caps in found.items()},
-            orders=tuple(StoredLease.of(order) for order in orders if order.until_s != float("inf")),
+            leases=tuple(StoredLease.of(lease) for lease in leases if lease.until_s != float("inf")),
         )
         if self._path is None or kept == self._saved:
             return

@@ -12,7 +12,7 @@ import pytest
 from deploy.node_agent.agent import NodeAgent
 from deploy.node_agent.cap_lease import HeldByAnotherError
 from deploy.node_agent.routes import agent_app
-from deploy.node_agent.schemas import BRAKE_PATH, CLOCKS_PATH, TELEMETRY_PATH, Beat, BrakeOrder, ClocksOrder
+from deploy.node_agent.schemas import BRAKE_PATH, CLOCKS_PATH, TELEMETRY_PATH, Beat, BrakeCommand, ClocksCommand
 from power.controls import NodeClocks, Phase
 from power.server_model import BLOOM_A100
 from tests.testbed.simulated_servers import ActuatorFaults, SimulatedDevice
@@ -39,8 +39,8 @@ class Node:
         return self.device.read().clocks
 
 
-def clocks_order(token: float, prompt: float) -> ClocksOrder:
-    return ClocksOrder(**BEAT, token_clock=token, prompt_clock=prompt)
+def clocks_order(token: float, prompt: float) -> ClocksCommand:
+    return ClocksCommand(**BEAT, token_clock=token, prompt_clock=prompt)
 
 
 def test_clocks_hold_until_the_lease_expires() -> None:
@@ -48,14 +48,14 @@ def test_clocks_hold_until_the_lease_expires() -> None:
     node.agent.set_clocks(clocks_order(0.9, 0.8))
     assert node.at(9.0) == NodeClocks(0.9, 0.8)
     assert node.at(10.0) == SAFE
-    assert node.agent.telemetry().lapsed
+    assert node.agent.telemetry().expired
     node.agent.renew(Beat(guard="g", lease_s=10.0))
     assert node.at(11.0) == NodeClocks(0.9, 0.8)
 
 
 def test_a_brake_stays_after_the_lease_of_the_guard() -> None:
     node = Node()
-    node.agent.brake(BrakeOrder(**BEAT, on=True))
+    node.agent.brake(BrakeCommand(**BEAT, on=True))
     node.at(1000.0)
     assert node.agent.telemetry().braked
     assert node.agent.telemetry().power_w == pytest.approx(BLOOM_A100.prompt_w(BLOOM_A100.brake_clock))
@@ -66,11 +66,11 @@ def test_any_guard_may_brake_but_only_the_holder_may_release() -> None:
     node.agent.renew(Beat(guard="g", lease_s=10.0))
     other: dict[str, Any] = {"guard": "other", "lease_s": 10.0}
     with pytest.raises(HeldByAnotherError):
-        node.agent.brake(BrakeOrder(**other, on=True))
+        node.agent.brake(BrakeCommand(**other, on=True))
     node.now_s = 1.0
     assert node.agent.telemetry().braked
     with pytest.raises(HeldByAnotherError):
-        node.agent.brake(BrakeOrder(**other, on=False))
+        node.agent.brake(BrakeCommand(**other, on=False))
     node.now_s = 2.0
     assert node.agent.telemetry().braked
 

@@ -26,7 +26,7 @@ def test_caps_hold_while_the_holder_renews() -> None:
 
 
 def test_a_released_cap_ends_with_its_lease() -> None:
-    lease = replace(held(COMMANDED), on_lapse=OnExpiry.RELEASE)
+    lease = replace(held(COMMANDED), on_expiry=OnExpiry.RELEASE)
     assert lease.caps_at(9.99, safe=SAFE) == COMMANDED
     assert lease.caps_at(10.0, safe=SAFE) is None
 

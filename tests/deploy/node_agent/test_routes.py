@@ -30,7 +30,7 @@ from tests.testbed.waiting import PATIENCE_S, wait_for
 
 TOKEN = "of-the-holders-of-caps"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
-ORDER: dict[str, Any] = {"holder": "planner", "lease_s": 60.0, "power_limit_w": 400.0}
+REQUEST: dict[str, Any] = {"holder": "planner", "lease_s": 60.0, "power_limit_w": 400.0}
 
 
 @contextmanager
@@ -73,10 +73,10 @@ def test_every_path_on_a_port_requires_the_token() -> None:
     url = f"http://{LOOPBACK}:{listener.getsockname()[1]}"
     with serving(listener) as gpus, client(base_url=url) as http:
         for method, path in (("GET", GPUS_PATH), ("PUT", CAPS_PATH), ("PUT", PHASE_PATH), ("GET", "/metrics")):
-            assert http.request(method, path, json=ORDER).status_code == 401
+            assert http.request(method, path, json=REQUEST).status_code == 401
         assert http.delete(f"{CAPS_PATH}/planner").status_code == 401
         http.headers.update(BEARER)
-        assert http.put(CAPS_PATH, json=ORDER).json()["gpus"][0]["planned"]["power_limit_w"] == 400.0
+        assert http.put(CAPS_PATH, json=REQUEST).json()["gpus"][0]["planned"]["power_limit_w"] == 400.0
         wait_for(lambda: agreed(http), what="the cap")
         metrics = http.get("/metrics").text
         for source in ("planned", "applied", "enforced"):
@@ -87,7 +87,7 @@ def test_every_path_on_a_port_requires_the_token() -> None:
         assert http.delete(f"{CAPS_PATH}/planner").status_code == 200
         wait_for(lambda: {board.limit_w for board in gpus.boards.values()} == {700.0}, what="the original cap")
         assert http.delete(f"{CAPS_PATH}/planner").status_code == 404
-        http.put(CAPS_PATH, json=ORDER)
+        http.put(CAPS_PATH, json=REQUEST)
         wait_for(lambda: agreed(http), what="the cap again")
 
 
@@ -115,10 +115,10 @@ def test_an_invalid_cap_request_is_refused_by_field(change: dict[str, Any], mess
     listener = socket.create_server((LOOPBACK, 0))
     url = f"http://{LOOPBACK}:{listener.getsockname()[1]}"
     with serving(listener), client(base_url=url, headers=BEARER) as http:
-        response = http.put(CAPS_PATH, json=ORDER | change)
+        response = http.put(CAPS_PATH, json=REQUEST | change)
         assert response.status_code == 422
         assert message in response.json()["detail"]
-        assert http.get(GPUS_PATH).json()["orders"] == []
+        assert http.get(GPUS_PATH).json()["leases"] == []
 
 
 def test_a_unix_socket_has_the_configured_file_mode(tmp_path: Path) -> None:
@@ -126,9 +126,9 @@ def test_a_unix_socket_has_the_configured_file_mode(tmp_path: Path) -> None:
     listener = unix_listener(path, mode=0o600)
     assert path.stat().st_mode & 0o777 == 0o600
     with serving(listener), client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://agent") as http:
-        assert http.put(CAPS_PATH, json=ORDER).status_code == 401
+        assert http.put(CAPS_PATH, json=REQUEST).status_code == 401
         http.headers.update(BEARER)
-        http.put(CAPS_PATH, json=ORDER).raise_for_status()
+        http.put(CAPS_PATH, json=REQUEST).raise_for_status()
         wait_for(lambda: agreed(http), what="the cap")
         with pytest.raises(OSError, match="Address already in use"):
             unix_listener(path, mode=0o600)
@@ -156,5 +156,5 @@ def test_mutual_tls_accepts_only_certificates_of_the_authority(tmp_path: Path) -
             with client(base_url=url, verify=trusting(untrusted)) as http, pytest.raises(httpx.TransportError):
                 http.get(GPUS_PATH)
         with client(base_url=url, verify=trusting(authority)) as http:
-            http.put(CAPS_PATH, json=ORDER).raise_for_status()
+            http.put(CAPS_PATH, json=REQUEST).raise_for_status()
             wait_for(lambda: agreed(http), what="the cap")

@@ -215,7 +215,7 @@ def test_a_restarted_agent_applies_the_workers_clock_again(tmp_path: Path, *, ke
     clock = node.worker(0)
     node.apply(clock, 0.6)
     node.start()
-    assert [order.holder for order in node.node.cap_controller.leases()] == (["w"] if kept else [])
+    assert [lease.holder for lease in node.node.cap_controller.leases()] == (["w"] if kept else [])
     clock.step()
     node.advance()
     assert node.locks[0] == at(0.6)

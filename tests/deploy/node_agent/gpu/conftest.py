@@ -58,13 +58,13 @@ class CapHarness:
         )
         return self.cap_controller
 
-    def rounds(self, count: int = 1, *, every_s: float = 0.25) -> None:
+    def reconcile(self, count: int = 1, *, every_s: float = 0.25) -> None:
         """Reconcile several times."""
         for _ in range(count):
             self.cap_controller.reconcile()
             self.now_s += every_s
 
-    def order(self, holder: str = "h", *, lease_s: float = 100.0, **more: Any) -> None:
+    def request(self, holder: str = "h", *, lease_s: float = 100.0, **more: Any) -> None:
         """Request these caps from the present time on."""
         uuids = more.pop("uuids", ())
         self.cap_controller.request(holder, Caps(**more), uuids=uuids, until_s=self.now_s + lease_s)

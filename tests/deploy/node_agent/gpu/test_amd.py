@@ -134,13 +134,13 @@ def test_driver_errors_have_their_exception_types(stub: Any) -> None:
 def test_caps_hold_across_ignored_writes_and_a_reload_and_are_restored(stub: Any) -> None:
     cap_harness = CapHarness(AmdDriver())
     stub.ignore = 1
-    cap_harness.order(power_limit_w=500.0, clock_mhz=1500, lease_s=1e6)
-    cap_harness.rounds(20)
+    cap_harness.request(power_limit_w=500.0, clock_mhz=1500, lease_s=1e6)
+    cap_harness.reconcile(20)
     (state,) = cap_harness.cap_controller.gpu_states()
     assert state.planned == state.applied == state.enforced == Caps(500.0, 1500)
     assert cap_harness.cap_controller.counts[CapKind.POWER, Event.IGNORED] == 1
     stub.loads, stub.cap_uw, stub.top_mhz, stub.energy = stub.loads + 1, 750_000_000, 2100, 0
-    cap_harness.rounds(2)
+    cap_harness.reconcile(2)
     assert (stub.cap_uw, stub.top_mhz) == (500_000_000, 1500)
     assert cap_harness.gpus.epoch == 2
     assert cap_harness.cap_controller.restore()

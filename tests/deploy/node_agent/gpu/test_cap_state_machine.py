@@ -114,10 +114,10 @@ def test_a_limit_that_was_not_raised_is_detected() -> None:
     st.lists(st.tuples(st.sampled_from("abc"), st.floats(100, 700), st.floats(0, 20)), min_size=1, max_size=12),
     st.floats(0, 40),
 )
-def test_the_requested_cap_is_at_most_that_of_any_lease(orders: list[tuple[str, float, float]], now_s: float) -> None:
+def test_the_requested_cap_is_at_most_that_of_any_lease(leases: list[tuple[str, float, float]], now_s: float) -> None:
     book, safe = CapLeases(), Caps(power_limit_w=350.0)
     last: dict[str, tuple[float, float]] = {}
-    for holder, watts, until_s in orders:
+    for holder, watts, until_s in leases:
         book.put(GpuCapLease(holder=holder, uuid="g", caps=Caps(power_limit_w=watts), until_s=until_s))
         last[holder] = (watts, until_s)
     expected = min(watts if now_s < until_s else min(watts, 350.0) for watts, until_s in last.values())

@@ -18,7 +18,7 @@ import pytest
 from deploy.node_agent.schemas import CAPS_PATH, GPUS_PATH, PHASE_PATH
 from deploy.power_guard.config import GuardFile
 from deploy.power_guard.metrics import Source
-from power.guard import BudgetOrder, GuardMode
+from power.guard import BudgetRequest, GuardMode
 from power.guard.budgets import Entry
 from tests.deploy.node_agent.gpu.stub_driver import StubDriver, stub_library
 from tests.deploy.power_guard.row_of_agents import Guarding, ManualClock, guarding
@@ -182,20 +182,20 @@ async def test_the_guard_falls_back_within_two_periods_after_an_agent_is_lost(ag
     config, manual_clock = guard_file(agents), ManualClock()
     guard = guarding(config, manual_clock=manual_clock)
     async with aclosing(guard.agents):
-        order = BudgetOrder(domain="row-a", limits=(Entry(limit_w=config.settings.rating_w),), valid_s=3600.0)
-        guard.loop.set_budget(order)
-        await guard.rounds(1, every_s=0.5)
+        request = BudgetRequest(domain="row-a", limits=(Entry(limit_w=config.settings.rating_w),), valid_s=3600.0)
+        guard.loop.set_budget(request)
+        await guard.reconcile(1, every_s=0.5)
         async with asyncio.timeout(PATIENCE_S):
             while guard.mode() is not GuardMode.NORMAL or not caps_enforced(guard):
-                await guard.rounds(1, every_s=0.5)
+                await guard.reconcile(1, every_s=0.5)
                 await asyncio.sleep(0.1)
-        await guard.rounds(1, every_s=0.0)
+        await guard.reconcile(1, every_s=0.0)
         last_report_s = manual_clock.now_s
         agents[3].kill()
         while guard.mode() is GuardMode.NORMAL:
             manual_clock.advance(PERIOD_S)
             assert manual_clock.now_s <= last_report_s + 2 * PERIOD_S
-            await guard.rounds(1, every_s=0.0)
+            await guard.reconcile(1, every_s=0.0)
         assert guard.mode() is GuardMode.TELEMETRY_LOST
         assert guard.sample("guard_events_total", kind="mode") >= 1
         assert [at for at, report in enumerate(guard.agents.reports) if report and report.at_s <= last_report_s] == [3]

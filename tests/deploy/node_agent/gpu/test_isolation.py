@@ -72,8 +72,8 @@ def test_seven_gpus_are_capped_and_restored_beside_a_faulty_one(
     eight: CapHarness, gpus: Faulty, what: str, error: Exception
 ) -> None:
     gpus.broken[what] = error
-    eight.order(power_limit_w=450.0, clock_mhz=1500)
-    eight.rounds(3)
+    eight.request(power_limit_w=450.0, clock_mhz=1500)
+    eight.reconcile(3)
     assert gpus.held()[1:] == [(450.0, 1500)] * 7
     assert str(error) in str(eight.cap_controller.gpu_states()[0].error)
     eight.cap_controller.restore()
@@ -84,8 +84,8 @@ def test_seven_gpus_are_capped_and_restored_beside_a_faulty_one(
 def test_a_gpu_that_refuses_the_restore_does_not_affect_the_others(
     eight: CapHarness, gpus: Faulty, error: Exception
 ) -> None:
-    eight.order(power_limit_w=450.0, clock_mhz=1500)
-    eight.rounds(3)
+    eight.request(power_limit_w=450.0, clock_mhz=1500)
+    eight.reconcile(3)
     gpus.broken["set"] = error
     assert not eight.cap_controller.restore()
     assert gpus.held() == [(450.0, None)] + [FREE] * 7
@@ -98,11 +98,11 @@ def test_a_gpu_that_refuses_the_restore_does_not_affect_the_others(
 
 
 def test_a_gpu_that_stops_refusing_is_restored_without_a_retry_delay(eight: CapHarness, gpus: Faulty) -> None:
-    eight.order(power_limit_w=450.0)
-    eight.rounds(3)
+    eight.request(power_limit_w=450.0)
+    eight.reconcile(3)
     gpus.broken["set"] = NoPermissionError("busy")
-    eight.order(power_limit_w=400.0)
-    eight.rounds(1)
+    eight.request(power_limit_w=400.0)
+    eight.reconcile(1)
     assert eight.cap_controller.gpu_states()[0].cap_states[CapKind.POWER].state is CapStatus.REFUSED
     del gpus.broken["set"]
     assert eight.cap_controller.restore(), "the restore does not wait for the retry period"
@@ -110,8 +110,8 @@ def test_a_gpu_that_stops_refusing_is_restored_without_a_retry_delay(eight: CapH
 
 
 def test_a_gpu_that_cannot_be_read_is_restored_without_confirmation(eight: CapHarness, gpus: Faulty) -> None:
-    eight.order(power_limit_w=450.0)
-    eight.rounds(3)
+    eight.request(power_limit_w=450.0)
+    eight.reconcile(3)
     gpus.broken["read"] = ValueError("watts: 'N/A'")
     assert not eight.cap_controller.restore(), "the restored caps could not be read back"
     assert gpus.held() == [FREE] * 8
@@ -122,15 +122,15 @@ def test_a_gpu_that_cannot_be_read_is_restored_without_confirmation(eight: CapHa
 def test_a_gpu_that_is_lost_at_the_start_joins_once_it_responds(gpus: Faulty, tmp_path: Path) -> None:
     gpus.broken["limits"] = GpuLostError("off the bus")
     late = CapHarness(gpus, memory=tmp_path / "state.json")
-    late.order(power_limit_w=450.0, lease_s=1e6)
-    late.rounds(3)
+    late.request(power_limit_w=450.0, lease_s=1e6)
+    late.reconcile(3)
     assert gpus.held() == [FREE] + [(450.0, None)] * 7
     with pytest.raises(GpuLostError, match=f"{BAD} did not respond yet: off the bus"):
-        late.order(power_limit_w=450.0, uuids=(BAD,))
+        late.request(power_limit_w=450.0, uuids=(BAD,))
     gpus.broken.clear()
-    late.rounds(1)
-    late.order(power_limit_w=450.0, lease_s=1e6)
-    late.rounds(3)
+    late.reconcile(1)
+    late.request(power_limit_w=450.0, lease_s=1e6)
+    late.reconcile(3)
     assert gpus.held() == [(450.0, None)] * 8
     assert late.cap_controller.restore()
     assert gpus.held() == [FREE] * 8
@@ -169,11 +169,11 @@ def test_a_gpu_that_never_responded_counts_with_its_maximum_power(gpus: Faulty) 
 def test_a_full_disk_prevents_neither_new_caps_nor_the_restore(
     eight: CapHarness, gpus: Faulty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    eight.order(power_limit_w=450.0)
-    eight.rounds(3)
+    eight.request(power_limit_w=450.0)
+    eight.reconcile(3)
     monkeypatch.setattr(state_file, "_replace", full)
-    eight.order(power_limit_w=400.0)
-    eight.rounds(3)
+    eight.request(power_limit_w=400.0)
+    eight.reconcile(3)
     assert gpus.held() == [(400.0, None)] * 8, "the original caps are already in the file"
     assert eight.cap_controller.restore()
     assert gpus.held() == [FREE] * 8
@@ -185,8 +185,8 @@ def test_no_cap_is_set_if_the_disk_is_full_from_the_start(
     eight: CapHarness, gpus: Faulty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_file, "_replace", full)
-    eight.order(power_limit_w=450.0)
-    eight.rounds(3)
+    eight.request(power_limit_w=450.0)
+    eight.reconcile(3)
     assert gpus.held() == [FREE] * 8
     assert "No space left" in str(eight.cap_controller.gpu_states()[0].error)
     assert eight.cap_controller.restore()
@@ -198,19 +198,19 @@ def full(*_args: object) -> None:
 
 def test_the_state_file_is_removed_without_requests_and_at_the_end(eight: CapHarness) -> None:
     assert eight.memory is not None
-    eight.order(power_limit_w=450.0)
-    eight.rounds(3)
+    eight.request(power_limit_w=450.0)
+    eight.reconcile(3)
     assert eight.memory.exists()
     eight.cap_controller.release("h")
-    eight.rounds(3)
+    eight.reconcile(3)
     assert not eight.memory.exists()
     assert eight.cap_controller.restore()
     assert not eight.memory.exists()
 
 
 def test_the_state_file_of_a_killed_agent_is_removed_by_the_next_one(eight: CapHarness) -> None:
-    eight.order(power_limit_w=450.0)
-    eight.rounds(3)
+    eight.request(power_limit_w=450.0)
+    eight.reconcile(3)
     eight.cap_controller.release("h")
     eight.cap_controller.reconcile()  # the agent is killed between the write and the read-back
     assert eight.memory is not None
@@ -221,8 +221,8 @@ def test_the_state_file_of_a_killed_agent_is_removed_by_the_next_one(eight: CapH
 def test_the_original_cap_of_a_missing_gpu_is_restored_when_it_returns(eight: CapHarness, gpus: Faulty) -> None:
     gpus.boards[BAD].limit_w = 600.0
     eight.restart()
-    eight.order(power_limit_w=450.0)
-    eight.rounds(3)
+    eight.request(power_limit_w=450.0)
+    eight.reconcile(3)
     gone = gpus.boards.pop(BAD)
     assert eight.restart().restore()
     gpus.boards = {BAD: gone} | gpus.boards
@@ -234,22 +234,22 @@ def test_the_original_cap_of_a_missing_gpu_is_restored_when_it_returns(eight: Ca
 
 
 def test_an_ignored_release_of_an_earlier_cap_is_not_a_limit_of_another_writer(eight: CapHarness, gpus: Faulty) -> None:
-    eight.order(power_limit_w=450.0, lease_s=0.5)
-    eight.rounds(3)
+    eight.request(power_limit_w=450.0, lease_s=0.5)
+    eight.reconcile(3)
     eight.restart(boot="another")  # its leases are dropped
     gpus.ignored_share = 1.0
-    eight.rounds(2)
+    eight.reconcile(2)
     assert all(state.touched for state in eight.cap_controller.gpu_states())
     gpus.ignored_share = 0.0
-    eight.rounds(20)
+    eight.reconcile(20)
     assert gpus.held() == [FREE] * 8
 
 
 def test_a_limit_set_by_others_before_the_first_cap_is_the_one_restored(eight: CapHarness, gpus: Faulty) -> None:
     gpus.boards[BAD].limit_w = 500.0
-    eight.rounds(3)
-    eight.order(power_limit_w=450.0)
-    eight.rounds(3)
+    eight.reconcile(3)
+    eight.request(power_limit_w=450.0)
+    eight.reconcile(3)
     assert {state.planned for state in eight.cap_controller.gpu_states()} == {Caps(450.0)}
     assert eight.cap_controller.restore()
     assert gpus.held() == [(500.0, None)] + [FREE] * 7

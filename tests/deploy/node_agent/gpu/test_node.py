@@ -14,7 +14,7 @@ from deploy.node_agent.gpu.interface import Caps, GpuLimits
 from deploy.node_agent.gpu.node import GpuNode, PhaseSource, WorkloadPhases
 from deploy.node_agent.gpu.simulated import SimulatedDriver
 from deploy.node_agent.gpu.state_file import StateFile
-from deploy.node_agent.schemas import ClocksOrder, PhaseName
+from deploy.node_agent.schemas import ClocksCommand, PhaseName
 from fleet.gpus import builtin_gpus
 from power.controls import NodeClocks, Phase
 
@@ -150,7 +150,7 @@ def test_an_unguarded_agent_sets_no_caps_until_a_guard_connects() -> None:
     agent.tick()
     node.polls()
     assert node.locks == {None}
-    agent.set_clocks(ClocksOrder(guard="g", lease_s=5.0, token_clock=0.9, prompt_clock=0.8))
+    agent.set_clocks(ClocksCommand(guard="g", lease_s=5.0, token_clock=0.9, prompt_clock=0.8))
     node.polls()
     assert node.locks == {1575}
     assert agent.telemetry().phase is PhaseName.PROMPT

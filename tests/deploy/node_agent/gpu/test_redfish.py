@@ -149,8 +149,8 @@ def test_caps_hold_and_are_restored_on_a_bmc_that_ignores_writes() -> None:
     with opened(bmc) as gpus:
         bmc.ignored = 1
         cap_harness = CapHarness(gpus)
-        cap_harness.order(power_limit_w=450.0, lease_s=1e6)
-        cap_harness.rounds(16, every_s=2.0)
+        cap_harness.request(power_limit_w=450.0, lease_s=1e6)
+        cap_harness.reconcile(16, every_s=2.0)
         assert {state.enforced for state in cap_harness.cap_controller.gpu_states()} == {Caps(450.0)}
         assert cap_harness.cap_controller.counts[CapKind.POWER, Event.IGNORED] == 1
         assert cap_harness.cap_controller.restore()
