@@ -1,5 +1,5 @@
 """The process of the power guard (docs/explanation/power/guard.md); `run_guard` is the entry point.
 
-Every period it polls all agents, takes one step of `power.guard`, and sends the orders.  It needs no database,
+Every period it polls all agents, takes one step of `power.guard`, and sends the commands.  It needs no database,
 Prometheus, Ray or API.
 """

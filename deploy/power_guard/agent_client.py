@@ -1,10 +1,10 @@
 """The clients of all agents of a row, polled and commanded concurrently.
 
-An order without a response is sent again in every cycle until it has one or is replaced; the guard itself uses
-read-backs only.  Brake orders are sent first.
+A command without a response is sent again in every reconcile until it has one or is replaced; the guard itself uses
+read-backs only.  Brake commands are sent first.
 
-A cycle waits for responses for a bounded time.  Requests in flight then continue, and a late one counts with its age:
-cancelling would close connections just when everything is slow.  Every agent has its own client, which costs less
+A reconcile waits for responses for a bounded time.  Requests in flight then continue, and a late one counts with its
+age: cancelling would close connections just when everything is slow.  Every agent has its own client, which costs less
 than a pool of many connections.
 """
 
@@ -29,8 +29,8 @@ from deploy.node_agent.schemas import (
     TELEMETRY_PATH,
     ActuationMode,
     Beat,
-    BrakeOrder,
-    ClocksOrder,
+    BrakeCommand,
+    ClocksCommand,
     MeterReading,
     NodeTelemetry,
 )
@@ -41,7 +41,7 @@ from power.telemetry import Reading
 
 log = structlog.get_logger()
 
-PATIENCE = 5  # timeout of a request, in multiples of the time that a cycle waits
+PATIENCE = 5  # timeout of a request, in multiples of the time that a reconcile waits
 
 
 class AgentReport(NamedTuple):
@@ -52,8 +52,8 @@ class AgentReport(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Order:
-    """An order without a response yet."""
+class _PendingCommand:
+    """A command without a response yet."""
 
     path: Path
     method: str
@@ -62,7 +62,7 @@ class _Order:
 
 
 class Agents:
-    """All agents of the guard, with the last report of each and the orders pending for each."""
+    """All agents of the guard, with the last report of each and the commands pending for each."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Agents:
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._acting = config.mode is ActuationMode.APPLY
         self._beat = Beat(guard=config.guard, lease_s=config.lease_s)
-        self._pending: dict[tuple[int, Path], _Order] = {}
+        self._pending: dict[tuple[int, Path], _PendingCommand] = {}
         self.reports: list[AgentReport | None] = [None] * len(config.agents)
 
     async def aclose(self) -> None:
@@ -109,23 +109,23 @@ class Agents:
         return self._metered
 
     async def send(self, *, brake: Iterable[int], release: Iterable[int], command: Mapping[int, NodeClocks]) -> None:
-        """Send new and pending orders, brake orders first."""
+        """Send new and pending commands, brake commands first."""
         if not self._acting:
             return
         for at in brake:
-            self._queue(at, Path.BRAKE, "POST", BRAKE_PATH, BrakeOrder(**self._beat.model_dump(), on=True))
+            self._queue(at, Path.BRAKE, "POST", BRAKE_PATH, BrakeCommand(**self._beat.model_dump(), on=True))
         for at in release:
-            self._queue(at, Path.BRAKE, "POST", BRAKE_PATH, BrakeOrder(**self._beat.model_dump(), on=False))
+            self._queue(at, Path.BRAKE, "POST", BRAKE_PATH, BrakeCommand(**self._beat.model_dump(), on=False))
         for at, clocks in command.items():
-            body = ClocksOrder(**self._beat.model_dump(), token_clock=clocks.token, prompt_clock=clocks.prompt)
+            body = ClocksCommand(**self._beat.model_dump(), token_clock=clocks.token, prompt_clock=clocks.prompt)
             self._queue(at, Path.CLOCKS, "PUT", CLOCKS_PATH, body)
-        # One timeout for both: with that of polling, a cycle ends within its period.
+        # One timeout for both: with that of polling, a reconcile ends within its period.
         deadline_s = time.monotonic() + self._config.answer_s
         for path in (Path.BRAKE, Path.CLOCKS):
-            pending = self._of(path)
-            for key, order in pending:
-                self._start((key, order), partial(self._send_one, key, order))
-            await self._wait(pending, at_most_s=deadline_s - time.monotonic())
+            unanswered = self._of(path)
+            for key, pending in unanswered:
+                self._start((key, pending), partial(self._send_one, key, pending))
+            await self._wait(unanswered, at_most_s=deadline_s - time.monotonic())
 
     def _start(self, key: Hashable, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Start one request of a kind at a time."""
@@ -139,12 +139,12 @@ class Agents:
         if tasks:
             await asyncio.wait(tasks, timeout=max(0.0, at_most_s))
 
-    def _of(self, path: Path) -> list[tuple[tuple[int, Path], _Order]]:
-        return [(key, order) for key, order in self._pending.items() if order.path is path]
+    def _of(self, path: Path) -> list[tuple[tuple[int, Path], _PendingCommand]]:
+        return [(key, pending) for key, pending in self._pending.items() if pending.path is path]
 
     def _queue(self, at: int, path: Path, method: str, where: str, body: Beat) -> None:
         agent = self._config.agents[at]
-        self._pending[at, path] = _Order(path, method, agent.url.rstrip("/") + where, body)
+        self._pending[at, path] = _PendingCommand(path, method, agent.url.rstrip("/") + where, body)
 
     async def _poll_agent(self, at: int, agent: AgentEntry) -> None:
         sent_s = self._steady_s()
@@ -171,13 +171,13 @@ class Agents:
             return
         self._metered = Reading(sent_s - report_.age_s, report_.power_w)
 
-    async def _send_one(self, key: tuple[int, Path], order: _Order) -> None:
+    async def _send_one(self, key: tuple[int, Path], pending: _PendingCommand) -> None:
         sent_s = self._steady_s()
         agent = self._config.agents[key[0]]
-        response = await self._request(agent.url, order.method, order.url, order.body)
+        response = await self._request(agent.url, pending.method, pending.url, pending.body)
         result = "ok" if response is not None else "failed"
-        self._metrics.actuated(order.path, result, duration_s=self._steady_s() - sent_s)
-        if response is not None and self._pending.get(key) is order:
+        self._metrics.actuated(pending.path, result, duration_s=self._steady_s() - sent_s)
+        if response is not None and self._pending.get(key) is pending:
             del self._pending[key]
 
     async def _request(self, url_key: str, method: str, url: str, body: Beat | None) -> httpx.Response | None:
@@ -188,7 +188,7 @@ class Agents:
                 response = await self._clients[url_key].request(method, url, content=content, headers=headers)
                 response.raise_for_status()
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
-            if url_key not in self._unreachable:  # once, not at every round
+            if url_key not in self._unreachable:  # once, not at every reconcile
                 self._unreachable.add(url_key)
                 log.warning("agent_unreachable", url=url, reason=str(error) or type(error).__name__)
             return None

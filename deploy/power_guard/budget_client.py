@@ -26,7 +26,7 @@ from deploy.power_guard.config import BudgetsFrom
 from deploy.power_guard.loop import GuardLoop
 from deploy.power_guard.metrics import FetchResult
 from fleet.documents import RuleError
-from power.guard import BudgetOrder, Timetable
+from power.guard import BudgetRequest, Timetable
 from power.guard.budgets import Entry
 
 log = structlog.get_logger()
@@ -92,9 +92,11 @@ class BudgetFetcher:
     def _set_budget(self, found: Versioned[StoredBudget], *, valid_s: float) -> None:
         self._etag = found.etag
         document = found.document
-        order = BudgetOrder(domain=document.domain, limits=(Entry(limit_w=document.budget.limit_w),), valid_s=valid_s)
+        request = BudgetRequest(
+            domain=document.domain, limits=(Entry(limit_w=document.budget.limit_w),), valid_s=valid_s
+        )
         try:
-            self._taken = self._loop.set_budget(order)
+            self._taken = self._loop.set_budget(request)
         except RuleError as error:
             log.warning("budget_refused", row=self._loop.config.row, version=document.version, reason=str(error))
 

@@ -1,4 +1,4 @@
-"""The guard's configuration file: the row, its agents, and whether to send orders."""
+"""The guard's configuration file: the row, its agents, and whether to send commands."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The guard's control loop: poll all agents, take one step, send the orders, every period.
+"""The guard's control loop: poll all agents, take one step, send the commands, every period.
 
 Agents and meter are polled concurrently with a timeout below half a period.  No database, Prometheus or Ray is
 involved.  A failing policy does not stop the guard: the step uses the policy's last setting, as if the budget were not
@@ -19,10 +19,10 @@ from deploy.power_guard.config import GuardFile
 from deploy.power_guard.metrics import ForecastMetrics, GuardMetrics, Source
 from power.arrays import Floats
 from power.controls import NodeClocks, Phase, Priority, Setting
-from power.guard import BudgetOrder, Duty, Guard, GuardState, Orders, Row, Servers, Telemetry, Timetable, accept
+from power.guard import BudgetRequest, Commands, Duty, Guard, GuardState, Row, Servers, Telemetry, Timetable, accept
 from power.guard.telemetry import BRAKE, EPOCH, PROMPT_CLOCK, TOKEN_CLOCK
 from power.policies.interface import Policy
-from power.telemetry import Observation, Reading
+from power.telemetry import Reading, RowObservation
 
 log = structlog.get_logger()
 
@@ -32,12 +32,12 @@ class _LastSetting(NamedTuple):
 
     setting: Setting
     command_delay_s: float
-    name: str = "last-word"
+    name: str = "last-setting"
 
     def start(self) -> None:
         """Return no state."""
 
-    def decide(self, state: Any, observed: Observation) -> tuple[Any, Setting]:  # noqa: ARG002 - the port's
+    def decide(self, state: Any, observed: RowObservation) -> tuple[Any, Setting]:  # noqa: ARG002 - the port's
         return state, self.setting
 
     def calm_below_w(self, state: Any, budget_w: float) -> float:  # noqa: ARG002 - the port's
@@ -70,34 +70,34 @@ class GuardLoop:
         self._over_since_s: float | None = None
 
     async def run(self) -> None:
-        """Run a round every period, until cancelled; late rounds are not repeated."""
+        """Reconcile every period, until cancelled; late reconciles are not repeated."""
         while True:
             started_s = self._clock.steady_s()
             try:
                 await self.reconcile()
             except Exception:
-                # The next cycle may succeed; otherwise agents fall to their safe clocks.
+                # The next reconcile may succeed; otherwise agents fall to their safe clocks.
                 log.exception("reconcile_failed", row=self.config.row)
             spent_s = self._clock.steady_s() - started_s
             await self._clock.sleep(max(0.0, self.config.settings.period_s - spent_s))
 
-    async def reconcile(self) -> Orders:
+    async def reconcile(self) -> Commands:
         started_s = self._clock.steady_s()
         telemetry = self._telemetry(await self._agents.poll())
-        orders = self._step(telemetry)
+        commands = self._step(telemetry)
         try:
-            await self._send(orders)
+            await self._send(commands)
         finally:
-            self._report(telemetry, orders)
+            self._report(telemetry, commands)
         self.reconciled_at_s = self._clock.steady_s()
         self.metrics.reconciled(self.reconciled_at_s - started_s)
-        return orders
+        return commands
 
-    def set_budget(self, order: BudgetOrder) -> Timetable:
-        """Accept a planner's order; raise BudgetError, and then the previous one stays."""
+    def set_budget(self, request: BudgetRequest) -> Timetable:
+        """Accept a planner's request; raise BudgetError, and then the previous one stays."""
         try:
             self.budget = accept(
-                order,
+                request,
                 before=self.budget,
                 domain=self.config.row,
                 settings=self.config.settings,
@@ -106,7 +106,7 @@ class GuardLoop:
         except Exception:
             self.metrics.budget_refused()
             raise
-        log.info("budget_set", row=self.config.row, limits_w=self.budget.limits_w, valid_s=order.valid_s)
+        log.info("budget_set", row=self.config.row, limits_w=self.budget.limits_w, valid_s=request.valid_s)
         return self.budget
 
     def withdraw(self) -> None:
@@ -119,7 +119,7 @@ class GuardLoop:
         return self._clock.steady_s()
 
     def is_alive(self) -> bool:
-        """Return whether rounds end in time."""
+        """Return whether reconciles end in time."""
         return self.now_s() - self.reconciled_at_s <= 3 * self.config.settings.period_s
 
     def _telemetry(self, metered: Reading | None) -> Telemetry:
@@ -143,26 +143,26 @@ class GuardLoop:
             coming_w=self.budget.coming_w(now_s, lead_s=settings.lead_s) if self.budget else inf,
         )
 
-    def _step(self, telemetry: Telemetry) -> Orders:
+    def _step(self, telemetry: Telemetry) -> Commands:
         try:
-            self.state, orders = self._guard.step(self.state, telemetry)
+            self.state, commands = self._guard.step(self.state, telemetry)
         except Exception:
             log.exception("policy_failed", row=self.config.row, policy=self._guard.policy.name)
             stand_in = _LastSetting(self.state.wanted, self._guard.policy.command_delay_s)
             guard = Guard(policy=stand_in, row=self.row, settings=self.config.settings)
-            self.state, orders = guard.step(self.state, telemetry._replace(budget=None))
-        return orders
+            self.state, commands = guard.step(self.state, telemetry._replace(budget=None))
+        return commands
 
-    async def _send(self, orders: Orders) -> None:
-        clocks = self.row.clocks_of(orders.setting.clocks)
+    async def _send(self, commands: Commands) -> None:
+        clocks = self.row.clocks_of(commands.setting.clocks)
         await self._agents.send(
-            brake=orders.brake.tolist(),
-            release=orders.release.tolist(),
-            command={at: NodeClocks(*clocks[:, at].tolist()) for at in orders.command.tolist()},
+            brake=commands.brake.tolist(),
+            release=commands.release.tolist(),
+            command={at: NodeClocks(*clocks[:, at].tolist()) for at in commands.command.tolist()},
         )
 
-    def _report(self, telemetry: Telemetry, orders: Orders) -> None:
-        for event in orders.events:
+    def _report(self, telemetry: Telemetry, commands: Commands) -> None:
+        for event in commands.events:
             names = [self.config.agents[at].name for at in event.servers]
             log.warning(
                 "guard_event",
@@ -176,11 +176,11 @@ class GuardLoop:
             )
         reading = telemetry.reading
         row_w, age_s = (None, 0.0) if reading is None else (reading.row_w, telemetry.now_s - reading.at_s)
-        self.metrics.stepped(self.state, orders, row_w=row_w, age_s=age_s)
+        self.metrics.stepped(self.state, commands, row_w=row_w, age_s=age_s)
         self._count_exceeded(telemetry.now_s, over=row_w is not None and row_w > self.state.limit_w)
-        self._report_caps(orders)
+        self._report_caps(commands)
         self._forecast_metrics.update(
-            now_s=telemetry.now_s, reading=reading, budget=telemetry.budget, setting=orders.setting
+            now_s=telemetry.now_s, reading=reading, budget=telemetry.budget, setting=commands.setting
         )
 
     def _count_exceeded(self, now_s: float, *, over: bool) -> None:
@@ -188,12 +188,12 @@ class GuardLoop:
             self.metrics.exceeded(now_s - self._over_since_s)
         self._over_since_s = now_s if over else None
 
-    def _report_caps(self, orders: Orders) -> None:
+    def _report_caps(self, commands: Commands) -> None:
         planned = self.state.commands.expected.copy()
         planned[:BRAKE] = self.row.clocks_of(self.state.wanted.clocks)
         planned[BRAKE] = 0.0
         applied = self.state.commands.expected.copy()
-        applied[:BRAKE] = self.row.clocks_of(orders.setting.clocks)
+        applied[:BRAKE] = self.row.clocks_of(commands.setting.clocks)
         enforced = servers_of(self._agents.reports).held
         by_source = {Source.PLANNED: planned, Source.APPLIED: applied, Source.ENFORCED: enforced}
         for source, held in by_source.items():

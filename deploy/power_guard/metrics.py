@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from power.controls import Setting
 from power.forecast import RowForecast
-from power.guard import Cause, Event, EventKind, GuardMode, GuardState, Orders
+from power.guard import Cause, Commands, Event, EventKind, GuardMode, GuardState
 from power.telemetry import Budget, Reading
 
 log = structlog.get_logger()
@@ -18,7 +18,7 @@ QUANTILES = (0.5, 0.99, 0.999)
 MAX_STEPS = 20  # longest horizon of a forecast
 
 _ACTUATION_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
-_ROUND_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
+_RECONCILE_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
 _BRAKING = (Cause.OVER_BUDGET, Cause.TELEMETRY_LOST_TOO_LONG)
 
 
@@ -59,22 +59,22 @@ class GuardMetrics:
         self._unresponsive = gauge("guard_unresponsive_servers", "Servers that ignore commands or do not respond.")
         self._brakes = counter("power_brake_events", "Times that the brake was engaged.", "cause")
         self._exceeded = counter("power_budget_exceeded_seconds", "Time with the newest reading above the budget.")
-        self._actuations = counter("power_cap_actuations", "Orders to servers.", "path", "result")
-        self._events = counter("guard_events", "What the guard noticed.", "kind")
-        self._refused = counter("power_budget_refusals", "Budgets that were not taken.")
+        self._actuations = counter("power_cap_actuations", "Commands to servers.", "path", "result")
+        self._events = counter("guard_events", "Events of the guard.", "kind")
+        self._refused = counter("power_budget_refusals", "Budgets that were rejected.")
         self._fetches = counter("power_budget_fetches", "Fetches of the budget from the API.", "result")
         self._actuation_seconds = Histogram(
             "fleetwright_power_cap_actuation_seconds",
-            "Time from an order to the server's response.",
+            "Time from a command to the server's response.",
             ["row", "path"],
             buckets=_ACTUATION_BUCKETS_S,
             registry=registry,
         )
-        self._round_seconds = Histogram(
+        self._reconcile_seconds = Histogram(
             "fleetwright_guard_reconcile_duration_seconds",
-            "Time from polling the agents to the last response to an order.",
+            "Time from polling the agents to the last response to a command.",
             ["row"],
-            buckets=_ROUND_BUCKETS_S,
+            buckets=_RECONCILE_BUCKETS_S,
             registry=registry,
         )
         for cause in _BRAKING:
@@ -82,7 +82,7 @@ class GuardMetrics:
         self._exceeded.labels(row)
         self._refused.labels(row)
 
-    def stepped(self, state: GuardState[object], orders: Orders, *, row_w: float | None, age_s: float) -> None:
+    def stepped(self, state: GuardState[object], commands: Commands, *, row_w: float | None, age_s: float) -> None:
         self._budget.labels(self._row).set(state.limit_w)
         if row_w is not None:
             self._power.labels(self._row).set(row_w)
@@ -91,9 +91,9 @@ class GuardMetrics:
         for mode in GuardMode:
             self._mode.labels(self._row, mode.value).set(mode is state.mode)
         self._unresponsive.labels(self._row).set(int(state.commands.unresponsive.sum()))
-        self._set_clocks(orders.setting)
-        for event in orders.events:
-            self._noticed(event)
+        self._set_clocks(commands.setting)
+        for event in commands.events:
+            self._count_event(event)
 
     def exceeded(self, duration_s: float) -> None:
         """Add a time for which the newest reading was above the budget."""
@@ -107,7 +107,7 @@ class GuardMetrics:
         self._actuation_seconds.labels(self._row, path.value).observe(duration_s)
 
     def reconciled(self, duration_s: float) -> None:
-        self._round_seconds.labels(self._row).observe(duration_s)
+        self._reconcile_seconds.labels(self._row).observe(duration_s)
 
     def budget_refused(self) -> None:
         self._refused.labels(self._row).inc()
@@ -115,7 +115,7 @@ class GuardMetrics:
     def budget_fetched(self, result: FetchResult, *, times: int = 1) -> None:
         self._fetches.labels(self._row, result.value).inc(times)
 
-    def _noticed(self, event: Event) -> None:
+    def _count_event(self, event: Event) -> None:
         self._events.labels(self._row, event.kind.value).inc(max(1, len(event.servers)))
         if event.kind is EventKind.MODE and event.mode is GuardMode.BRAKED and event.cause in _BRAKING:
             self._brakes.labels(self._row, event.cause.value).inc()
@@ -173,7 +173,7 @@ class ForecastMetrics:
 
 
 def _ready(forecast: RowForecast) -> RowForecast:
-    """Return the forecast with its kernel loaded, so that no cycle waits for it."""
+    """Return the forecast with its kernel loaded, so that no reconcile waits for it."""
     try:
         forecast.after(at_s=0.0, row_w=1.0)
     except Exception:

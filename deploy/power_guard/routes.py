@@ -12,7 +12,7 @@ from pydantic import Field
 from deploy.common.http_server import BodyLimit, bearer
 from deploy.power_guard.loop import GuardLoop
 from fleet.documents import Frozen, RuleError, dotted, item_problems
-from power.guard import BudgetOrder
+from power.guard import BudgetRequest
 
 MAX_BYTES = 256 * 1024  # a thousand entries, several times
 
@@ -50,7 +50,7 @@ def guard_app(loop: GuardLoop, *, registry: CollectorRegistry, budget_token: str
     @app.get("/healthz")
     async def healthz() -> Response:
         alive = loop.is_alive()
-        return JSONResponse({"status": "ok" if alive else "rounds do not end in time"}, 200 if alive else 503)
+        return JSONResponse({"status": "ok" if alive else "reconciles do not end in time"}, 200 if alive else 503)
 
     @app.get("/metrics")
     async def metrics() -> Response:
@@ -63,7 +63,7 @@ def guard_app(loop: GuardLoop, *, registry: CollectorRegistry, budget_token: str
     if budget_token is not None:
 
         @app.put("/budget", dependencies=[Depends(bearer(budget_token))])
-        async def budget(body: BudgetOrder) -> BudgetInForce:
+        async def budget(body: BudgetRequest) -> BudgetInForce:
             loop.set_budget(body)
             return in_force(loop)
 

@@ -2,22 +2,23 @@
 
 guard = Guard(policy=policy, row=row, settings=settings)
 state = guard.start()
-state, orders = guard.step(state, telemetry)   # every period
+state, commands = guard.step(state, telemetry)   # every period
 """
 
 from power.guard.breaker import TripCurve
-from power.guard.budgets import BudgetOrder, Timetable, accept
+from power.guard.budgets import BudgetRequest, Timetable, accept
 from power.guard.guard import Guard
 from power.guard.row import Duty, Row
 from power.guard.settings import GuardSettings
-from power.guard.states import NOT_CALM, Calm, Cause, Event, EventKind, GuardMode, GuardState, Orders
+from power.guard.states import NOT_CALM, Calm, Cause, Commands, Event, EventKind, GuardMode, GuardState
 from power.guard.telemetry import Servers, Telemetry
 
 __all__ = [
     "NOT_CALM",
-    "BudgetOrder",
+    "BudgetRequest",
     "Calm",
     "Cause",
+    "Commands",
     "Duty",
     "Event",
     "EventKind",
@@ -25,7 +26,6 @@ __all__ = [
     "GuardMode",
     "GuardSettings",
     "GuardState",
-    "Orders",
     "Row",
     "Servers",
     "Telemetry",

@@ -1,6 +1,6 @@
-"""Budget orders of a planner, accepted or rejected as a whole: an invalid order leaves the previous one in force.
+"""Budget requests of a planner, accepted or rejected as a whole: an invalid request leaves the previous one in force.
 
-An order is a timetable: limits with start times, and one time at which the order expires.  A lower limit is known
+A request is a timetable: limits with start times, and one time at which the request expires.  A lower limit is known
 before it takes effect, so that the policy lowers the row in time.  A cut without notice applies to the policy at once,
 and to the brake after the time that the policy needs.
 """
@@ -28,14 +28,14 @@ class BudgetError(RuleError):
 
 
 class Entry(Frozen):
-    """A limit and its start, in seconds after the order."""
+    """A limit and its start, in seconds after the request."""
 
     after_s: Age = 0.0
     limit_w: float
 
 
-class BudgetOrder(Frozen):
-    """A planner's order for one row.  Times are relative, so clocks need not agree."""
+class BudgetRequest(Frozen):
+    """A planner's budget for one row.  Times are relative, so clocks need not agree."""
 
     domain: Annotated[str, Field(min_length=1, max_length=200)]
     limits: Annotated[tuple[Entry, ...], Field(min_length=1, max_length=MAX_ENTRIES)]
@@ -54,7 +54,7 @@ class BudgetOrder(Frozen):
 
 
 class Timetable(NamedTuple):
-    """An accepted order.  Immutable: `accept` returns the next timetable."""
+    """An accepted request.  Immutable: `accept` returns the next timetable."""
 
     starts_s: tuple[float, ...]
     limits_w: tuple[float, ...]
@@ -80,39 +80,39 @@ class Timetable(NamedTuple):
 
 
 def accept(
-    order: BudgetOrder, *, before: Timetable | None, domain: str, settings: GuardSettings, now_s: float
+    request: BudgetRequest, *, before: Timetable | None, domain: str, settings: GuardSettings, now_s: float
 ) -> Timetable:
     """Return the timetable from now on; raise BudgetError with every defect."""
-    violations = list(_violations(order, domain=domain, settings=settings))
+    violations = list(_violations(request, domain=domain, settings=settings))
     if violations:
         raise BudgetError(violations)
     fresh = Timetable(
-        starts_s=tuple(now_s + entry.after_s for entry in order.limits),
-        limits_w=tuple(entry.limit_w for entry in order.limits),
-        expires_at_s=now_s + order.valid_s,
+        starts_s=tuple(now_s + entry.after_s for entry in request.limits),
+        limits_w=tuple(entry.limit_w for entry in request.limits),
+        expires_at_s=now_s + request.valid_s,
     )
     if before is None or before.expires_at_s <= now_s:
         return fresh
     held_w = before.at(now_s).limit_w
-    if order.at_once or held_w <= fresh.limits_w[0]:
+    if request.at_once or held_w <= fresh.limits_w[0]:
         return fresh
     # Repeating a cut, or cutting further, does not put the brake off.
     until_s = before.grace_until_s if now_s < before.grace_until_s else now_s + settings.lead_s
     return fresh._replace(grace_until_s=until_s, grace_w=held_w)
 
 
-def _violations(order: BudgetOrder, *, domain: str, settings: GuardSettings) -> Iterator[Violation]:
-    if order.domain != domain:
-        yield ("domain",), f"unknown domain {order.domain!r}; this guard's is {domain!r}"
-    for at, entry in enumerate(order.limits):
+def _violations(request: BudgetRequest, *, domain: str, settings: GuardSettings) -> Iterator[Violation]:
+    if request.domain != domain:
+        yield ("domain",), f"unknown domain {request.domain!r}; this guard's is {domain!r}"
+    for at, entry in enumerate(request.limits):
         if not 0 < entry.limit_w <= settings.rating_w:
             message = f"must be above 0 and at most the rating ({settings.rating_w:g} W), got {entry.limit_w:g}"
             yield ("limits", at, "limit_w"), message
         elif entry.limit_w < MIN_W:
             yield ("limits", at, "limit_w"), f"must be at least {MIN_W:g} W, got {entry.limit_w:g}"
-        if order.valid_s > 0 and entry.after_s >= order.valid_s:
-            message = f"must be below valid_s ({order.valid_s:g}): the limit would never apply; got {entry.after_s:g}"
+        if request.valid_s > 0 and entry.after_s >= request.valid_s:
+            message = f"must be below valid_s ({request.valid_s:g}): the limit would never apply; got {entry.after_s:g}"
             yield ("limits", at, "after_s"), message
-    if not 0 < order.valid_s <= LONGEST_S:
-        past = " (it would have expired already)" if order.valid_s <= 0 else ""
-        yield ("valid_s",), f"must be above 0 and at most {LONGEST_S:g} s, got {order.valid_s:g}{past}"
+    if not 0 < request.valid_s <= LONGEST_S:
+        past = " (it would have expired already)" if request.valid_s <= 0 else ""
+        yield ("valid_s",), f"must be above 0 and at most {LONGEST_S:g} s, got {request.valid_s:g}{past}"

@@ -1,4 +1,4 @@
-"""The step of the guard: telemetry in, orders out.  docs/explanation/power/guard.md has the states and transitions.
+"""The step of the guard: telemetry in, commands out.  docs/explanation/power/guard.md has the states and transitions.
 
 The guard wraps a policy.  It decides which setting applies: the policy's, the degraded or worst-case clocks, or the
 brake.
@@ -15,7 +15,7 @@ from power.controls import UNTOUCHED, Clocks, Setting
 from power.guard.readback import Finding, Readback, events_of, no_commands
 from power.guard.row import Row
 from power.guard.settings import GuardSettings
-from power.guard.states import NOT_CALM, Calm, Cause, Event, EventKind, GuardMode, GuardState, Orders
+from power.guard.states import NOT_CALM, Calm, Cause, Commands, Event, EventKind, GuardMode, GuardState
 from power.guard.telemetry import BRAKE, NO_SERVERS, Telemetry
 from power.guard.transitions import (
     TelemetryHealth,
@@ -27,7 +27,7 @@ from power.guard.transitions import (
     next_mode,
 )
 from power.policies.interface import Policy
-from power.telemetry import Budget, Observation
+from power.telemetry import Budget, RowObservation
 
 StateT = TypeVar("StateT")
 
@@ -69,15 +69,15 @@ class Guard(Generic[StateT]):
             brakes=0,
         )
 
-    def step(self, state: GuardState[StateT], telemetry: Telemetry) -> tuple[GuardState[StateT], Orders]:
+    def step(self, state: GuardState[StateT], telemetry: Telemetry) -> tuple[GuardState[StateT], Commands]:
         """Take one step.  Call it every period, and when a reading arrives."""
         reading, budget_w = telemetry.reading, self._short_path_budget_w(state, telemetry)
         if reading is None or budget_w is None:
             return self.full_step(state, telemetry)
-        observed = Observation(now_s=telemetry.now_s, reading=reading, counts=telemetry.counts, budget_w=budget_w)
+        observed = RowObservation(now_s=telemetry.now_s, reading=reading, counts=telemetry.counts, budget_w=budget_w)
         return self._policy_step(state, observed)
 
-    def full_step(self, state: GuardState[StateT], telemetry: Telemetry) -> tuple[GuardState[StateT], Orders]:
+    def full_step(self, state: GuardState[StateT], telemetry: Telemetry) -> tuple[GuardState[StateT], Commands]:
         """Take the whole step; `step` takes a shorter path with the same result where only the reading is new."""
         health = assess(telemetry, self.settings, last_limit_w=state.limit_w)
         first = state.started_s == inf
@@ -93,7 +93,7 @@ class Guard(Generic[StateT]):
         state, changes = self._changed(state, telemetry, health)
         if state.mode in POLICY_MODES:
             state = self._decided(state, telemetry, health)
-        return self._ordered(state, health, finding, (*events, *changes))
+        return self._commanded(state, health, finding, (*events, *changes))
 
     def calm(self, state: GuardState[StateT], telemetry: Telemetry) -> Calm:
         """Return until when, and below which readings, further steps would change nothing.
@@ -136,7 +136,7 @@ class Guard(Generic[StateT]):
             limit_w = min(limit_w, self._standing_w)
         return max(0.0, limit_w - state.commands.reserve_w)
 
-    def _policy_step(self, state: GuardState[StateT], observed: Observation) -> tuple[GuardState[StateT], Orders]:
+    def _policy_step(self, state: GuardState[StateT], observed: RowObservation) -> tuple[GuardState[StateT], Commands]:
         """Apply the policy's next setting; nothing else has changed."""
         policy, wanted = self.policy.decide(state.policy, observed)
         commands, command = state.commands, NO_SERVERS
@@ -146,7 +146,7 @@ class Guard(Generic[StateT]):
             )
         if not (policy is state.policy and wanted is state.setting is state.wanted):
             state = state._replace(policy=policy, wanted=wanted, setting=wanted, commands=commands)
-        return state, Orders(GuardMode.NORMAL, wanted, command)
+        return state, Commands(GuardMode.NORMAL, wanted, command)
 
     def _checked(self, state: GuardState[StateT], telemetry: Telemetry) -> tuple[Finding | None, tuple[Event, ...]]:
         if telemetry.servers is None:
@@ -211,7 +211,9 @@ class Guard(Generic[StateT]):
         budget_w = max(
             0.0, health.policy_limit_w - state.commands.reserve_w
         )  # the other servers make up for the reserve
-        observed = Observation(now_s=health.now_s, reading=health.reading, counts=telemetry.counts, budget_w=budget_w)
+        observed = RowObservation(
+            now_s=health.now_s, reading=health.reading, counts=telemetry.counts, budget_w=budget_w
+        )
         policy, wanted = self.policy.decide(state.policy, observed)
         if policy is state.policy and wanted is state.wanted:
             return state
@@ -247,14 +249,14 @@ class Guard(Generic[StateT]):
         level = self.row.level_within(limit_w, lowest=self.settings.lowest_clock)
         return level.slower(self.settings.degraded_clocks)
 
-    def _ordered(
+    def _commanded(
         self,
         state: GuardState[StateT],
         health: TelemetryHealth,
         finding: Finding | None,
         events: tuple[Event, ...],
-    ) -> tuple[GuardState[StateT], Orders]:
-        """Return the orders that bring servers from the commanded to the new setting."""
+    ) -> tuple[GuardState[StateT], Commands]:
+        """Return the commands that bring servers from the commanded to the new setting."""
         setting, commands, now_s = self._setting(state, health), state.commands, health.now_s
         braked = state.mode is GuardMode.BRAKED
         if finding is None:
@@ -272,7 +274,7 @@ class Guard(Generic[StateT]):
         if setting is not state.setting or commands is not state.commands:
             state = state._replace(setting=setting, commands=commands)
         brake, release = (switch, NO_SERVERS) if braked else (NO_SERVERS, switch)
-        return state, Orders(state.mode, setting, command, brake, release, events)
+        return state, Commands(state.mode, setting, command, brake, release, events)
 
 
 def _counted(state: GuardState[StateT], health: TelemetryHealth) -> GuardState[StateT]:

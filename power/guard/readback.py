@@ -84,18 +84,18 @@ class Readback:
         self._no_servers = np.zeros(len(row), dtype=np.bool_)
 
     def command_clocks(self, commands: CommandState, clocks: Floats, *, now_s: float) -> tuple[CommandState, Ints]:
-        """Return the orders after a change of setting, and the servers that the change concerns."""
+        """Return the commands after a change of setting, and the servers that the change concerns."""
         changed = (commands.expected[:BRAKE] != clocks).any(axis=0)
         expected = commands.expected.copy()
         expected[:BRAKE] = clocks
         return self._due(commands, expected, changed, now_s + self._clock_wait_s), np.flatnonzero(changed)
 
     def command_brake(self, commands: CommandState, *, on: bool, now_s: float) -> CommandState:
-        """Return the orders after the brake is engaged or released."""
+        """Return the commands after the brake is engaged or released."""
         expected = commands.expected.copy()
         expected[BRAKE] = float(on)
         all_servers = np.ones(len(self._row), dtype=np.bool_)
-        # An order to brake starts its own time, whatever was due before.
+        # A brake command starts its own time, whatever was due before.
         shown = commands._replace(due_s=np.full(len(self._row), SHOWN), braked=on)
         return self._due(shown, expected, all_servers, now_s + self._brake_wait_s)
 

@@ -25,14 +25,14 @@ class GuardSettings(Frozen):
     stale_periods: Annotated[float, Field(ge=1, le=100)] = 2.0  # an older reading, beyond its delay, counts as lost
     return_readings: Annotated[int, Field(ge=1, le=100)] = 2  # in a row, before telemetry counts as restored
 
-    brake_s: Seconds = 5.0  # declared: from the order to its effect (POLCA)
+    brake_s: Seconds = 5.0  # declared: from the command to its effect (POLCA)
     brake_hold_s: Seconds = 10.0  # from the moment at which it takes effect
     release_share: Share = 0.93  # of the budget: a reading taken under the brake must be below
     release_hold_s: Seconds = (
         10.0  # at the worst-case clocks before the policy applies again; 0: at once, as POLCA does
     )
 
-    margin_s: Seconds = 4.0  # beyond a declared delay, before an order counts as ignored: two periods
+    margin_s: Seconds = 4.0  # beyond a declared delay, before a command counts as ignored: two periods
     max_tries: Annotated[int, Field(ge=1, le=20)] = 2  # repetitions before a server counts as unresponsive
     longest_wait_s: Annotated[float, Field(gt=0, le=3600)] = 60.0  # between two commands to an unresponsive server
     silent_after_s: Annotated[float, Field(gt=0, le=3600)] = 10.0  # without a report of the agent

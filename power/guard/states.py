@@ -1,4 +1,4 @@
-"""The states of the guard, the causes of their transitions, its events and its orders.
+"""The states of the guard, the causes of their transitions, its events and its commands.
 
 NORMAL           the policy's setting applies
 DEGRADED         readings are fresh, but budget or actuation is not reliable: at most the degraded clocks
@@ -100,8 +100,8 @@ class GuardState(NamedTuple, Generic[StateT]):
     brakes: int
 
 
-class Orders(NamedTuple):
-    """The output of a step of the guard.  Orders are idempotent."""
+class Commands(NamedTuple):
+    """The output of a step of the guard.  Commands are idempotent."""
 
     mode: GuardMode
     setting: Setting  # in force: limits and routing for the router, clocks for the servers in `command`

@@ -24,7 +24,7 @@ class Telemetry(NamedTuple):
 
     now_s: float
     reading: Reading | None  # the newest, however old
-    counts: Floats  # [server model, priority, phase], as in `Observation`
+    counts: Floats  # [server model, priority, phase], as in `RowObservation`
     servers: Servers | None = None  # None: no read-back at this step
     budget: Budget | None = None  # the last that was accepted
     coming_w: float = inf  # the lowest limit that comes into force soon

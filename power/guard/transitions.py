@@ -46,7 +46,7 @@ def is_valid(budget: Budget, settings: GuardSettings, *, now_s: float) -> bool:
 
 
 def allowed_outage_s(worst_w: float, limit_w: float, settings: GuardSettings) -> float:
-    """Return how long telemetry may be lost before the brake must be ordered; infinite if the worst case fits.
+    """Return how long telemetry may be lost before the brake must be commanded; infinite if the worst case fits.
 
     The model takes the breaker at equilibrium at the limit, and the limit as its rating, since feeds above the row may
     be as tight.  The result is a share of the trip time, less the time until the brake takes effect.

@@ -13,7 +13,7 @@ import numpy as np
 
 from power.arrays import Ints
 from power.controls import Clocks, Setting
-from power.guard import GuardSettings, Orders, Servers, Telemetry
+from power.guard import Commands, GuardSettings, Servers, Telemetry
 from power.policies.interface import Policy
 from power.simulator.control import Control, Guarded, PolicyAlone, row_of, settings_of
 from power.simulator.initial_state import initial_state
@@ -180,15 +180,15 @@ class _Run:
             self._held = np.array([servers[name] for name in ("token_lock", "prompt_lock", "braked", "epoch")], float)
         return Servers(np.full(len(self._state.servers), now_s), self._held)
 
-    def _do(self, orders: Orders) -> None:
-        if orders.setting is not self._setting and orders.setting != self._setting:
-            self._set(orders.setting)
-        if orders.is_empty:
+    def _do(self, commands: Commands) -> None:
+        if commands.setting is not self._setting and commands.setting != self._setting:
+            self._set(commands.setting)
+        if commands.is_empty:
             return
-        if orders.command.size:
-            self._state.servers["commanded"][orders.command] = 1
+        if commands.command.size:
+            self._state.servers["commanded"][commands.command] = 1
             self._row["ordered"] = 1
-        for to, servers_ in ((1, orders.brake), (0, orders.release)):
+        for to, servers_ in ((1, commands.brake), (0, commands.release)):
             if servers_.size:
                 self._brake(to, servers_)
 

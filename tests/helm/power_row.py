@@ -10,19 +10,19 @@ from prometheus_client import generate_latest
 
 from api.cli.common.metrics_port import served_metrics
 from fleet.documents import RuleError
-from power.guard import BudgetOrder
+from power.guard import BudgetRequest
 from tests.deploy.power_guard.row_of_agents import Guarding, agent_row, guarding
 from tests.deploy.router.asgi import EVENTS, Bed, Scripted, bed
 from tests.deploy.router.tables import table
 
-ORDER = {"domain": "row-a", "limits": [{"limit_w": 9000.0}], "valid_s": 600.0}
+REQUEST = {"domain": "row-a", "limits": [{"limit_w": 9000.0}], "valid_s": 600.0}
 STREAM = b'{"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": true}'
 PRIORITIES = (b"low", b"high")
 
 
 @cache
 def guard_page() -> bytes:
-    """Return the metrics of a guard after some cycles."""
+    """Return the metrics of a guard after some reconciles."""
     with agent_row(2) as row:
         # Forecasts have a horizon of 20 periods: 40 s.
         guard = guarding(row.config(settings={"period_s": 2.0}, lease_s=4.0))
@@ -70,8 +70,8 @@ async def _requests(found: Bed) -> None:
 
 async def _rounds(guard: Guarding) -> None:
     async with contextlib.aclosing(guard.agents):
-        await guard.rounds(3)  # without a budget, which is an event
-        guard.loop.set_budget(BudgetOrder.model_validate(ORDER))
+        await guard.reconcile(3)  # without a budget, which is an event
+        guard.loop.set_budget(BudgetRequest.model_validate(REQUEST))
         with contextlib.suppress(RuleError):
-            guard.loop.set_budget(BudgetOrder.model_validate(ORDER | {"domain": "another"}))
-        await guard.rounds(3)
+            guard.loop.set_budget(BudgetRequest.model_validate(REQUEST | {"domain": "another"}))
+        await guard.reconcile(3)

@@ -40,7 +40,7 @@ def guard(
     with input_errors(CertificateError):
         trust_of(file.agent_tls)
     listener = listen(host, port)
-    sends = "sends orders" if file.mode is ActuationMode.APPLY else "sends nothing"
+    sends = "sends commands" if file.mode is ActuationMode.APPLY else "sends nothing"
     address, number = listener.getsockname()[:2]
     note(f"guard of {file.row}: {len(file.agents)} servers, {sends}; http://{address}:{number}/state")
     configure_logs(level=log_level)

@@ -186,8 +186,8 @@ class Guarding:
         assert value is not None, name
         return value
 
-    async def rounds(self, count: int, *, every_s: float | None = None) -> None:
-        """Run some cycles; five a period by default."""
+    async def reconcile(self, count: int, *, every_s: float | None = None) -> None:
+        """Reconcile several times; five times a period by default."""
         for _ in range(count):
             await self.loop.reconcile()
             if self.manual_clock is None:

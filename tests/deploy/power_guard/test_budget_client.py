@@ -19,7 +19,7 @@ from api.schemas.tokens import Scope
 from deploy.common.clock import Clock
 from deploy.power_guard.budget_client import BudgetFetcher, fetching_budgets
 from deploy.power_guard.config import BudgetsFrom
-from power.guard import BudgetOrder, Cause, GuardMode
+from power.guard import BudgetRequest, Cause, GuardMode
 from tests.deploy.power_guard.row_of_agents import Guarding, guarding, staged
 from tests.power.trees import group, row
 from tests.testbed.processes import LOOPBACK
@@ -68,7 +68,7 @@ async def until(guard: Guarding, holds: Callable[[], object]) -> None:
     """Budgets use the guard's clock, which advances little; requests use real time."""
     async with asyncio.timeout(PATIENCE_S):
         while not holds():
-            await guard.rounds(1, every_s=0.01)
+            await guard.reconcile(1, every_s=0.01)
             await asyncio.sleep(0.01)
 
 
@@ -92,7 +92,7 @@ async def test_a_budget_of_the_service_is_applied_changed_and_withdrawn(
         await until(guard, lambda: guard.sample("power_budget_refusals_total") > 0)
         before = fetches(guard, "found")
         await until(guard, lambda: fetches(guard, "found") > before + 2)
-        assert guard.sample("power_budget_refusals_total") == 1  # one order, rejected once
+        assert guard.sample("power_budget_refusals_total") == 1  # one request, rejected once
         assert guard.loop.state.limit_w == 9_000.0
 
         made = await planner.replace_power_budget("row", budget(9_500.0), if_match=made.etag)
@@ -113,7 +113,7 @@ async def test_without_the_api_the_budget_expires_and_the_row_is_degraded(
             await serving.aclose()
             await until(guard, lambda: fetches(guard, "failed") > 0)
             assert guard.mode() is GuardMode.NORMAL
-            await guard.rounds(1, every_s=3000.0)
+            await guard.reconcile(1, every_s=3000.0)
             await until(guard, lambda: guard.loop.state.cause is Cause.BUDGET_EXPIRED)
             assert guard.mode() is GuardMode.DEGRADED
             assert guard.sample("power_budget_remaining_seconds") <= 0
@@ -135,7 +135,7 @@ async def test_an_unresponsive_service_does_not_delay_the_control_loop() -> None
         source: Any = BudgetFetcher(api=service, loop=guard.loop)  # type: ignore[arg-type] # only `send` is used
         fetching_task = asyncio.create_task(source.run(every_s=EVERY_S))
         async with contextlib.aclosing(guard.agents):
-            await guard.rounds(5)
+            await guard.reconcile(5)
             assert guard.mode() is GuardMode.DEGRADED
         assert not fetching_task.done()
         assert service.requests == 1
@@ -155,7 +155,7 @@ async def test_validity_is_computed_with_the_clock_of_the_service(sqlite_service
 
 
 async def test_deleting_the_budget_keeps_a_later_one_set_directly(sqlite_service: RunningService) -> None:
-    direct = BudgetOrder.model_validate({"domain": "row", "limits": [{"limit_w": 3_000.0}], "valid_s": 60.0})
+    direct = BudgetRequest.model_validate({"domain": "row", "limits": [{"limit_w": 3_000.0}], "valid_s": 60.0})
     with staged(1) as nodes:
         guard = guarding(nodes.config(row="row"), manual_clock=nodes.manual_clock)
         async with on_loopback(sqlite_service) as (_url, planner), contextlib.aclosing(guard.agents):

@@ -56,9 +56,9 @@ def test_nodes_fall_to_safe_clocks_after_the_guard_is_killed(tmp_path: Path) -> 
             started(tmp_path, "guard", "guard", "--config", str(file), "--port", str(port)) as guard,
         ):
             guard.wait_ready(lambda: answers_ok(f"{url}/healthz"))
-            order = {"domain": "row-a", "limits": [{"limit_w": 20_000.0}], "valid_s": 3000.0}
+            request = {"domain": "row-a", "limits": [{"limit_w": 20_000.0}], "valid_s": 3000.0}
             headers = {"Authorization": f"Bearer {BUDGET_TOKEN}"}
-            assert httpx.put(f"{url}/budget", json=order, headers=headers, timeout=PATIENCE_S).status_code == 200
+            assert httpx.put(f"{url}/budget", json=request, headers=headers, timeout=PATIENCE_S).status_code == 200
 
             def clocks() -> list[tuple[float, ...]]:
                 bearer = {"Authorization": f"Bearer {AGENT_TOKEN}"}

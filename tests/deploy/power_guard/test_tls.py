@@ -39,15 +39,15 @@ def over_tls(row: AgentRow, authority: Authority) -> Iterator[str]:
 
 
 def guard_after_two_cycles(row: AgentRow, url: str, authority: Authority, key_pair: KeyPair) -> Guarding:
-    """A guard with that certificate, after some cycles."""
+    """A guard with that certificate, after some reconciles."""
     tls = {"authority": str(authority.cert_path), "certificate": str(key_pair.cert_path), "key": str(key_pair.key_path)}
     guard = guarding(row.config(agents=[{"name": "n0", "url": url}], agent_tls=tls), manual_clock=row.manual_clock)
 
-    async def rounds() -> None:
+    async def reconciles() -> None:
         async with aclosing(guard.agents):
-            await guard.rounds(2)
+            await guard.reconcile(2)
 
-    asyncio.run(rounds())
+    asyncio.run(reconciles())
     return guard
 
 

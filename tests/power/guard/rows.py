@@ -8,9 +8,9 @@ import numpy as np
 
 from power.arrays import Floats
 from power.controls import UNTOUCHED, Clocks, Setting
-from power.guard import Guard, GuardMode, GuardSettings, GuardState, Orders, Row, Servers, Telemetry
+from power.guard import Commands, Guard, GuardMode, GuardSettings, GuardState, Row, Servers, Telemetry
 from power.server_model import BLOOM_A100
-from power.telemetry import Budget, Observation, Reading
+from power.telemetry import Budget, Reading, RowObservation
 
 SERVERS = 58
 LIMIT_W = 211_600.0  # 40 servers at 5.29 kW
@@ -29,13 +29,15 @@ class FixedPolicy(NamedTuple):
     def name(self) -> str:
         return "fixed"
 
-    def start(self) -> tuple[Observation, ...]:
+    def start(self) -> tuple[RowObservation, ...]:
         return ()
 
-    def decide(self, state: tuple[Observation, ...], observed: Observation) -> tuple[tuple[Observation, ...], Setting]:
+    def decide(
+        self, state: tuple[RowObservation, ...], observed: RowObservation
+    ) -> tuple[tuple[RowObservation, ...], Setting]:
         return (*state[-9:], observed), self.setting
 
-    def calm_below_w(self, state: tuple[Observation, ...], budget_w: float) -> float:  # noqa: ARG002 - the port's
+    def calm_below_w(self, state: tuple[RowObservation, ...], budget_w: float) -> float:  # noqa: ARG002 - the port's
         return min(self.calm_w, budget_w)
 
 
@@ -56,37 +58,36 @@ class GuardedRow:
 
     def __post_init__(self) -> None:
         self.guard = Guard(policy=self.policy, row=row(self.servers), settings=self.settings)
-        self.state: GuardState[tuple[Observation, ...]] = self.guard.start()
+        self.state: GuardState[tuple[RowObservation, ...]] = self.guard.start()
         self.held = np.vstack([np.ones((2, self.servers)), np.zeros(self.servers), np.ones(self.servers)])
         self.read_at_s = np.zeros(self.servers)
         self.unresponsive = np.zeros(self.servers, dtype=np.bool_)
         self.budget: Budget | None = Budget(LIMIT_W, FOR_EVER_S)
         self.reading: Reading | None = None
-        self.commands = 0
-        self.all: list[Orders] = []
+        self.all: list[Commands] = []
 
-    def step(self, row_w: float | None = None, *, after_s: float = 2.0, coming_w: float = inf) -> Orders:
+    def step(self, row_w: float | None = None, *, after_s: float = 2.0, coming_w: float = inf) -> Commands:
         """Step the guard after `after_s`; `row_w`: a new reading."""
         self.now_s += after_s
         if row_w is not None:
             self.reading = Reading(self.now_s, row_w)
         self.read_at_s = np.full(self.servers, self.now_s)
-        self.state, orders = self.guard.step(self.state, self.telemetry(coming_w=coming_w))
-        self.execute(orders)
-        self.all.append(orders)
-        return orders
+        self.state, commands = self.guard.step(self.state, self.telemetry(coming_w=coming_w))
+        self.execute(commands)
+        self.all.append(commands)
+        return commands
 
     def telemetry(self, *, coming_w: float = inf) -> Telemetry:
         """Return the present telemetry."""
         servers = Servers(self.read_at_s, self.held.copy()) if self.read_back else None
         return Telemetry(self.now_s, self.reading, COUNTS, servers, self.budget, coming_w)
 
-    def execute(self, orders: Orders) -> None:
+    def execute(self, commands: Commands) -> None:
         """Execute the commands at once; unresponsive servers do nothing."""
-        command = orders.command[~self.unresponsive[orders.command]]
-        self.held[:2, command] = self.guard.row.clocks_of(orders.setting.clocks)[:, command]
-        self.held[2, orders.brake] = 1.0
-        self.held[2, orders.release] = 0.0
+        command = commands.command[~self.unresponsive[commands.command]]
+        self.held[:2, command] = self.guard.row.clocks_of(commands.setting.clocks)[:, command]
+        self.held[2, commands.brake] = 1.0
+        self.held[2, commands.release] = 0.0
 
     def mode(self) -> GuardMode:
         """The state that the guard is in."""

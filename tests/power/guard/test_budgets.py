@@ -1,4 +1,4 @@
-"""Budget orders: accepted or rejected as a whole, and the limit in force while they change."""
+"""Budget requests: accepted or rejected as a whole, and the limit in force while they change."""
 
 from math import inf, nan
 from typing import Any
@@ -6,20 +6,20 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from power.guard import BudgetOrder, GuardSettings, Timetable, accept
+from power.guard import BudgetRequest, GuardSettings, Timetable, accept
 from power.guard.budgets import BudgetError
 from power.telemetry import Budget
 
 SETTINGS = GuardSettings(rating_w=200_000.0, lead_s=60.0)
 
 
-def order_of(*limits: float | tuple[float, float], valid_s: float = 300.0, **more: Any) -> BudgetOrder:
+def order_of(*limits: float | tuple[float, float], valid_s: float = 300.0, **more: Any) -> BudgetRequest:
     entries = [{"limit_w": one} if isinstance(one, float) else {"after_s": one[0], "limit_w": one[1]} for one in limits]
-    return BudgetOrder.model_validate({"domain": "row-a", "limits": entries, "valid_s": valid_s} | more)
+    return BudgetRequest.model_validate({"domain": "row-a", "limits": entries, "valid_s": valid_s} | more)
 
 
-def accepted(order: BudgetOrder, *, before: Timetable | None = None, now_s: float = 1000.0) -> Timetable:
-    return accept(order, before=before, domain="row-a", settings=SETTINGS, now_s=now_s)
+def accepted(request: BudgetRequest, *, before: Timetable | None = None, now_s: float = 1000.0) -> Timetable:
+    return accept(request, before=before, domain="row-a", settings=SETTINGS, now_s=now_s)
 
 
 def test_a_limit_holds_until_it_expires() -> None:
@@ -41,7 +41,7 @@ def test_a_lower_limit_is_announced_before_it_holds_and_a_higher_one_is_not() ->
 
 
 @pytest.mark.parametrize(
-    ("order", "path", "message"),
+    ("request", "path", "message"),
     [
         (order_of(-5.0), ("limits", 0, "limit_w"), "must be above 0 and at most the rating (200000 W), got -5"),
         (order_of(0.0), ("limits", 0, "limit_w"), "must be above 0 and at most the rating (200000 W), got 0"),
@@ -62,11 +62,11 @@ def test_a_lower_limit_is_announced_before_it_holds_and_a_higher_one_is_not() ->
     ],
 )
 def test_an_invalid_order_names_its_fields_and_the_old_one_stays_in_force(
-    order: BudgetOrder, path: Any, message: str
+    request: BudgetRequest, path: Any, message: str
 ) -> None:
     before = accepted(order_of(150_000.0))
     with pytest.raises(BudgetError) as refused:
-        accepted(order, before=before, now_s=1010.0)
+        accepted(request, before=before, now_s=1010.0)
     ((where, reported),) = refused.value.violations
     assert where == path
     assert reported.startswith(message) or message in reported
@@ -82,7 +82,7 @@ def test_every_violation_is_reported_at_once() -> None:
 @pytest.mark.parametrize("limit_w", [nan, inf, True, "150000"])
 def test_a_limit_that_is_no_number_is_rejected_by_the_schema(limit_w: Any) -> None:
     with pytest.raises(ValidationError):
-        BudgetOrder.model_validate({"domain": "row-a", "limits": [{"limit_w": limit_w}], "valid_s": 60.0})
+        BudgetRequest.model_validate({"domain": "row-a", "limits": [{"limit_w": limit_w}], "valid_s": 60.0})
 
 
 @pytest.mark.parametrize("limits", [[], [(5.0, 1e5)], [1e5, (10.0, 1e5), (10.0, 1e5)]])
@@ -126,7 +126,7 @@ class TestCutWithoutNotice:
 def test_a_limit_below_any_row_or_after_the_validity_is_refused(
     limits: list[dict[str, float]], path: tuple[object, ...]
 ) -> None:
-    order = BudgetOrder.model_validate({"domain": "row-a", "valid_s": 60.0, "limits": limits})
+    request = BudgetRequest.model_validate({"domain": "row-a", "valid_s": 60.0, "limits": limits})
     with pytest.raises(BudgetError) as refused:
-        accept(order, before=None, domain="row-a", settings=GuardSettings(rating_w=2e5), now_s=0.0)
+        accept(request, before=None, domain="row-a", settings=GuardSettings(rating_w=2e5), now_s=0.0)
     assert [where for where, _ in refused.value.violations] == [path]

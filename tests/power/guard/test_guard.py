@@ -47,9 +47,9 @@ class TestNormal:
 
     def test_the_policy_receives_a_lower_limit_before_it_holds(self) -> None:
         guarded = GuardedRow().steady()
-        orders = guarded.step(0.8 * LIMIT_W, coming_w=0.7 * LIMIT_W)
+        commands = guarded.step(0.8 * LIMIT_W, coming_w=0.7 * LIMIT_W)
         assert guarded.state.policy[-1].budget_w == 0.7 * LIMIT_W
-        assert orders.mode is GuardMode.NORMAL  # 80 % is above the coming limit, not above the present one
+        assert commands.mode is GuardMode.NORMAL  # 80 % is above the coming limit, not above the present one
 
     def test_a_changed_setting_is_sent_to_the_affected_servers(self) -> None:
         guarded = GuardedRow().steady()
@@ -59,17 +59,17 @@ class TestNormal:
     def test_admission_limits_change_without_commands_to_servers(self) -> None:
         guarded = GuardedRow().steady()
         guarded.guard.policy = FixedPolicy(Setting(low_limit_w=150_000.0))
-        orders = guarded.step(0.8 * LIMIT_W)
-        assert orders.is_empty
-        assert orders.setting.low_limit_w == 150_000.0
+        commands = guarded.step(0.8 * LIMIT_W)
+        assert commands.is_empty
+        assert commands.setting.low_limit_w == 150_000.0
 
 
 class TestBrake:
     def test_a_reading_above_the_budget_brakes_all_at_once(self) -> None:
         guarded = GuardedRow().steady()
-        orders = guarded.step(LIMIT_W + 1)
-        assert orders.mode is GuardMode.BRAKED
-        assert orders.brake.tolist() == list(range(SERVERS))
+        commands = guarded.step(LIMIT_W + 1)
+        assert commands.mode is GuardMode.BRAKED
+        assert commands.brake.tolist() == list(range(SERVERS))
         assert (guarded.state.brakes, guarded.state.cause) == (1, Cause.OVER_BUDGET)
 
     def test_a_reading_at_the_budget_does_not_brake(self) -> None:
@@ -80,7 +80,7 @@ class TestBrake:
         for _ in range(5):
             guarded.step(1.1 * LIMIT_W)
         assert guarded.state.brakes == 1
-        assert sum(orders.brake.size > 0 for orders in guarded.all) == 1
+        assert sum(commands.brake.size > 0 for commands in guarded.all) == 1
 
     def test_the_brake_holds_for_ten_seconds_and_is_released_below_93_percent(self) -> None:
         guarded = GuardedRow().steady()
@@ -170,9 +170,9 @@ class TestBudget:
     def test_an_expired_budget_degrades_and_keeps_telemetry(self) -> None:
         guarded = GuardedRow().steady()
         guarded.budget = Budget(LIMIT_W, guarded.now_s + 1)
-        orders = guarded.step(0.8 * LIMIT_W)
-        assert (orders.mode, orders.events[-1].cause) == (GuardMode.DEGRADED, Cause.BUDGET_EXPIRED)
-        assert orders.setting.clocks == guarded.settings.degraded_clocks
+        commands = guarded.step(0.8 * LIMIT_W)
+        assert (commands.mode, commands.events[-1].cause) == (GuardMode.DEGRADED, Cause.BUDGET_EXPIRED)
+        assert commands.setting.clocks == guarded.settings.degraded_clocks
 
     def test_a_row_that_never_had_a_budget_is_degraded(self) -> None:
         guarded = GuardedRow()

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from power.controls import Clocks, Setting
-from power.guard import Cause, GuardMode, GuardSettings, Orders
+from power.guard import Cause, Commands, GuardMode, GuardSettings
 from power.guard.telemetry import BRAKE, EPOCH
-from power.telemetry import Budget, Observation, Reading
+from power.telemetry import Budget, Reading, RowObservation
 from tests.power.guard.rows import LIMIT_W, FixedPolicy, GuardedRow, no_faster
 
 SERVERS = 12
@@ -38,7 +38,7 @@ def same(one: object, other: object) -> bool:
         return len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
-    if isinstance(one, Observation) and isinstance(other, Observation):
+    if isinstance(one, RowObservation) and isinstance(other, RowObservation):
         return same(
             (one.now_s, one.reading, one.counts, one.budget_w),
             (other.now_s, other.reading, other.counts, other.budget_w),
@@ -54,9 +54,9 @@ class AnyGuard(RuleBasedStateMachine):
         self.guarded = GuardedRow(policy=FixedPolicy(), settings=SETTINGS, servers=SERVERS)
         self.guarded.budget = Budget(ROW_LIMIT_W, 1e9)
         self.before: GuardMode | None = None
-        self.orders: Orders | None = None
+        self.commands: Commands | None = None
         self.over_s: float | None = None
-        self.commands: dict[int, list[tuple[float, bool]]] = {}  # times, and whether without effect
+        self.commanded: dict[int, list[tuple[float, bool]]] = {}  # times, and whether without effect
 
     def _step(self, row_w: float | None, after_s: float, *, old_s: float = 0.0) -> None:
         guarded = self.guarded
@@ -67,14 +67,14 @@ class AnyGuard(RuleBasedStateMachine):
             if row_w > guarded.state.limit_w and guarded.reading.at_s > guarded.state.released_s:
                 self.over_s = guarded.now_s
         guarded.read_at_s = np.full(SERVERS, guarded.now_s)
-        whole, orders = guarded.guard.full_step(guarded.state, guarded.telemetry())
-        guarded.state, self.orders = guarded.guard.step(guarded.state, guarded.telemetry())
+        whole, commands = guarded.guard.full_step(guarded.state, guarded.telemetry())
+        guarded.state, self.commands = guarded.guard.step(guarded.state, guarded.telemetry())
         assert same(whole, guarded.state)
-        assert same(orders, self.orders)
-        guarded.execute(self.orders)
-        guarded.all.append(self.orders)
-        for at in self.orders.command.tolist():
-            self.commands.setdefault(at, []).append((guarded.now_s, bool(guarded.unresponsive[at])))
+        assert same(commands, self.commands)
+        guarded.execute(self.commands)
+        guarded.all.append(self.commands)
+        for at in self.commands.command.tolist():
+            self.commanded.setdefault(at, []).append((guarded.now_s, bool(guarded.unresponsive[at])))
         self._step_again()
 
     def _step_again(self) -> None:
@@ -83,11 +83,11 @@ class AnyGuard(RuleBasedStateMachine):
         The exceptions are transitions that waited for the read-back of the first step.
         """
         guarded, state = self.guarded, self.guarded.state
-        again, orders = guarded.guard.step(state, guarded.telemetry())
+        again, commands = guarded.guard.step(state, guarded.telemetry())
         ignored = bool(guarded.unresponsive.any() or state.commands.unresponsive.any())
-        assert self.orders is not None
+        assert self.commands is not None
         if again.mode is state.mode:
-            assert ignored or orders.is_empty
+            assert ignored or commands.is_empty
         elif again.mode is GuardMode.BRAKED:
             # Lower clocks were tried before the brake: they were not read back, or are not low enough.
             assert guarded.unresponsive.any() or self._floor_w() > state.limit_w
@@ -97,7 +97,7 @@ class AnyGuard(RuleBasedStateMachine):
                 Cause.TELEMETRY_LOST_TOO_LONG,
             )
         else:
-            assert self.orders.command.size
+            assert self.commands.command.size
             assert (state.mode, state.cause, again.mode) in READ_BACK_TRANSITIONS
         assert again.brakes == state.brakes + (state.mode is not again.mode is GuardMode.BRAKED)
 
@@ -130,7 +130,7 @@ class AnyGuard(RuleBasedStateMachine):
         self.guarded.held[:BRAKE, which] = 1.0
         self.guarded.held[EPOCH, which] += 1
 
-    @precondition(lambda self: self.orders is not None)
+    @precondition(lambda self: self.commands is not None)
     @invariant()
     def only_documented_transitions_occur(self) -> None:
         now = self.guarded.state.mode
@@ -139,11 +139,11 @@ class AnyGuard(RuleBasedStateMachine):
         # The first step may start in any state.
         assert now is self.before or now in TRANSITIONS[self.before] or found or len(self.guarded.all) == 1
 
-    @precondition(lambda self: self.orders is not None)
+    @precondition(lambda self: self.commands is not None)
     @invariant()
     def never_milder_than_conservative_when_not_normal(self) -> None:
-        assert self.orders is not None
-        mode, level = self.guarded.state.mode, self.orders.setting.clocks
+        assert self.commands is not None
+        mode, level = self.guarded.state.mode, self.commands.setting.clocks
         if mode is not GuardMode.NORMAL:
             assert no_faster(level, SETTINGS.degraded_clocks)
         if mode in (GuardMode.TELEMETRY_LOST, GuardMode.BRAKED, GuardMode.RELEASING):
@@ -159,37 +159,37 @@ class AnyGuard(RuleBasedStateMachine):
         assert reading is not None
         assert self.guarded.state.mode is GuardMode.BRAKED or reading.row_w <= self.guarded.state.limit_w
 
-    @precondition(lambda self: self.orders is not None)
+    @precondition(lambda self: self.commands is not None)
     @invariant()
     def the_brake_is_ordered_for_all_exactly_while_braked(self) -> None:
         commands = self.guarded.state.commands
         assert commands.braked is (self.guarded.state.mode is GuardMode.BRAKED)
         assert (self.guarded.held[BRAKE] == float(commands.braked)).all()
 
-    @precondition(lambda self: self.orders is not None)
+    @precondition(lambda self: self.commands is not None)
     @invariant()
     def orders_to_a_server_are_separated_in_time(self) -> None:
-        """Two orders to a server are separated by the wait time.
+        """Two commands to a server are separated by the wait time.
 
-        The exceptions are a changed value, a reloaded driver, and an earlier order without effect.
+        The exceptions are a changed value, a reloaded driver, and an earlier command without effect.
         """
         guarded = self.guarded
-        assert self.orders is not None
-        assert self.orders.command.size <= SERVERS
-        assert len(set(self.orders.command.tolist())) == self.orders.command.size
-        if len(guarded.all) > 1 and guarded.all[-2].setting.clocks == self.orders.setting.clocks:
+        assert self.commands is not None
+        assert self.commands.command.size <= SERVERS
+        assert len(set(self.commands.command.tolist())) == self.commands.command.size
+        if len(guarded.all) > 1 and guarded.all[-2].setting.clocks == self.commands.setting.clocks:
             wait_s = guarded.policy.command_delay_s + SETTINGS.margin_s
-            for at in self.orders.command.tolist():
-                reloaded = any(at in event.servers for event in self.orders.events if event.kind == "driver-reloaded")
-                before_s, without_effect = self.commands[at][-2] if len(self.commands[at]) > 1 else (-inf, False)
+            for at in self.commands.command.tolist():
+                reloaded = any(at in event.servers for event in self.commands.events if event.kind == "driver-reloaded")
+                before_s, without_effect = self.commanded[at][-2] if len(self.commanded[at]) > 1 else (-inf, False)
                 assert reloaded or without_effect or guarded.now_s - before_s >= wait_s - 1e-9
 
     @invariant()
     def brakes_are_counted(self) -> None:
         entered = [
             event
-            for orders in self.guarded.all
-            for event in orders.events
+            for commands in self.guarded.all
+            for event in commands.events
             if event.kind == "mode" and event.mode is GuardMode.BRAKED and event.cause is not Cause.FOUND_BRAKED
         ]
         assert len(entered) == self.guarded.state.brakes

@@ -47,7 +47,7 @@ class TestStaleTelemetry:
         for _ in range(1800):
             guarded.step()
         assert (guarded.state.mode, guarded.state.brakes) == (GuardMode.TELEMETRY_LOST, 0)
-        assert sum(orders.command.size for orders in guarded.all[4:]) == SERVERS  # one order each
+        assert sum(commands.command.size for commands in guarded.all[4:]) == SERVERS  # one command each
 
     def test_telemetry_is_valid_again_after_two_readings(self) -> None:
         guarded = GuardedRow().steady()
@@ -93,7 +93,9 @@ class TestStaleTelemetry:
         """A new guard waits for the first reading, commands nothing, and then telemetry counts as lost."""
         guarded = GuardedRow()
         waited = [guarded.step() for _ in range(3)]
-        assert all(orders.mode is GuardMode.NORMAL and orders.is_empty and not orders.events for orders in waited)
+        assert all(
+            commands.mode is GuardMode.NORMAL and commands.is_empty and not commands.events for commands in waited
+        )
         assert waited[-1].setting.high_limit_w == guarded.settings.telemetry_lost_high_limit * LIMIT_W
         assert guarded.step().mode is GuardMode.TELEMETRY_LOST
         assert guarded.all[-1].events[-1].cause is Cause.NO_TELEMETRY
@@ -104,8 +106,8 @@ class TestStaleTelemetry:
         guarded.held[:2] = 0.6  # the clocks of an earlier guard
         guarded.step()
         assert (guarded.held[:2] == 0.6).all()
-        orders = guarded.step(0.8 * LIMIT_W)
-        assert (orders.mode, orders.setting, orders.command.size) == (
+        commands = guarded.step(0.8 * LIMIT_W)
+        assert (commands.mode, commands.setting, commands.command.size) == (
             GuardMode.NORMAL,
             guarded.policy.setting,
             guarded.servers,
