@@ -1,7 +1,7 @@
 """The expert rollout of one target per reconcile: read, decide, write at most one command.
 
-The only state is a cache of immutable files.  The command is one key of one deployment's user_config in Serve's declared
-configuration; the replicas' status comes from the application's ingress.
+The only state is a cache of immutable files.  The command is one key of one deployment's user_config in Serve's
+declared configuration; the replicas' status comes from the application's ingress.
 """
 
 from collections import OrderedDict
@@ -14,7 +14,7 @@ import structlog
 from pydantic import TypeAdapter, ValidationError
 
 from api.client import AsyncClient, NotFoundError
-from api.schemas.expert_maps import ExpertMapSpec, ExpertMapPhase, ExpertMapStatus
+from api.schemas.expert_maps import ExpertMapPhase, ExpertMapSpec, ExpertMapStatus
 from api.schemas.targets import Phase, RayServeApplication, Target
 from deploy.actuators.base import ConfigWrite, TargetSnapshot, UserConfig
 from deploy.actuators.registry import ActuatorFactory
@@ -28,8 +28,8 @@ from fleetwright.expert_rollout.messages import (
     DamagedError,
     EngineShape,
     MapFile,
-    RolloutCommand,
     ReplicaStatus,
+    RolloutCommand,
     read_command,
     stamp_of,
 )
@@ -264,7 +264,9 @@ class ExpertMaps:
         try:
             async with self.leadership.acting():
                 await self.actuators(target.spec.application).apply(
-                    ConfigWrite(deployment=part.deployment, key=KEY, value=command.document(), expected=part.user_config)
+                    ConfigWrite(
+                        deployment=part.deployment, key=KEY, value=command.document(), expected=part.user_config
+                    )
                 )
         except OvertakenError:
             return Phase.APPLYING, False

@@ -1,15 +1,15 @@
-"""The next order that brings the wanted map to every replica of a deployment: a pure function without state.
+"""The next command that brings the wanted map to every replica of a deployment: a pure function without state.
 
-With w the wanted map, o the current order, and the status of each replica r:
+With w the wanted map, c the current command, and the status of each replica r:
 
-    wait       replicas start, stop or do not report, some have not received o, or one is changing
-    begin      o is for another map or attempt:      next = w, no turn: every replica checks w
-    roll back  some r refuses o.next:                o.refusal, from now on the goal is o.good
-    turn       some r has not loaded o's goal:       the first such replica gets the turn
-    finish     all have loaded o.next:               good = next, no turn
-    done       all have loaded o.next and it is o.good
+    wait       replicas start, stop or do not report, some have not received c, or one is changing
+    begin      c is for another map or attempt:      next = w, no turn: every replica checks w
+    roll back  some r refuses c.next:                c.refusal, from now on the goal is c.good
+    turn       some r has not loaded c's goal:       the first such replica gets the turn
+    finish     all have loaded c.next:               good = next, no turn
+    done       all have loaded c.next and it is c.good
 
-`wait` comes first, so a replica gets its turn only when all have received the previous order and none is changing:
+`wait` comes first, so a replica gets its turn only when all have received the previous command and none is changing:
 never two at once.  The decision depends on the observed state only, so another controller can continue at any point.
 """
 
@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from fleetwright.expert_rollout.messages import MapFile, Order, ReplicaStatus, digest
+from fleetwright.expert_rollout.messages import MapFile, ReplicaStatus, RolloutCommand, digest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,13 +26,13 @@ class DeploymentState:
     running: frozenset[str]  # ids of the replicas that take requests
     unsettled: int  # replicas that start, receive a config or recover
     stamp: str  # of the current user_config
-    order: Order | None  # None: missing or damaged
+    command: RolloutCommand | None  # None: missing or damaged
     statuses: Mapping[str, ReplicaStatus]
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    order: Order
+    command: RolloutCommand
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,45 +58,47 @@ Move = Write | Wait | Done | Refused
 def next_move(
     *, wanted: MapFile, attempt: int, state: DeploymentState, known: Mapping[str, MapFile] | None = None
 ) -> Move:
-    """Return the next move.  `known` holds files by digest, for a first order where replicas already have maps."""
+    """Return the next move.  `known` holds files by digest, for a first command where replicas already have maps."""
     if (reason := _unsettled(state)) is not None:
         return Wait(reason)
-    order = state.order
-    if order is None:
+    command = state.command
+    if command is None:
         return Write(_begun(wanted, attempt, state, known or {}))
-    if (digest(order.next), order.attempt) != (wanted.digest, attempt):
-        return Write(_next(order, next=wanted, attempt=attempt, refusal=None, turn=None))
-    if order.refusal is None and (reason := _refusal(order.next, state)) is not None:
-        return Write(_next(order, refusal=reason, turn=None))
-    return _towards_goal(order, state)
+    if (digest(command.next), command.attempt) != (wanted.digest, attempt):
+        return Write(_next(command, next=wanted, attempt=attempt, refusal=None, turn=None))
+    if command.refusal is None and (reason := _refusal(command.next, state)) is not None:
+        return Write(_next(command, refusal=reason, turn=None))
+    return _towards_goal(command, state)
 
 
 def roll_back_move(*, reason: str, state: DeploymentState) -> Move:
-    """Return the next move where the wanted map cannot be ordered: roll back a rollout of another map in progress."""
-    if (order := state.order) is None:
+    """Return the next move where the wanted map cannot be rolled out: a rollout of another map is rolled back."""
+    if (command := state.command) is None:
         return Refused(reason)
     if (unsettled := _unsettled(state)) is not None:
         return Wait(unsettled)
-    if digest(order.next) != digest(order.good):
-        return Write(_next(order, next=order.good, refusal=None, turn=None))
-    move = _towards_goal(order, state)
+    if digest(command.next) != digest(command.good):
+        return Write(_next(command, next=command.good, refusal=None, turn=None))
+    move = _towards_goal(command, state)
     return Refused(reason) if isinstance(move, Done) else move
 
 
-def _towards_goal(order: Order, state: DeploymentState) -> Move:
-    behind = [name for name in sorted(state.running) if state.statuses[name].loaded != digest(order.goal)]
+def _towards_goal(command: RolloutCommand, state: DeploymentState) -> Move:
+    behind = [name for name in sorted(state.running) if state.statuses[name].loaded != digest(command.goal)]
     if not behind:
-        if order.refusal is not None:
-            return Refused(order.refusal)
-        if order.turn is None and digest(order.good) == digest(order.next):
+        if command.refusal is not None:
+            return Refused(command.refusal)
+        if command.turn is None and digest(command.good) == digest(command.next):
             return Done()
-        return Write(_next(order, good=order.next, turn=None))
-    if order.refusal is not None and (stuck := _refusal(order.good, state)) is not None:
-        return Refused(f"{order.refusal}; and the previous map cannot be restored: {stuck}")
-    if order.turn in behind:  # it received its turn, is not changing, and has neither loaded nor refused the map
-        reason = f"{order.turn} received its turn and did not load the map"
-        return Refused(order.refusal) if order.refusal is not None else Write(_next(order, refusal=reason, turn=None))
-    return Write(_next(order, turn=behind[0]))
+        return Write(_next(command, good=command.next, turn=None))
+    if command.refusal is not None and (stuck := _refusal(command.good, state)) is not None:
+        return Refused(f"{command.refusal}; and the previous map cannot be restored: {stuck}")
+    if command.turn in behind:  # it received its turn, is not changing, and has neither loaded nor refused the map
+        reason = f"{command.turn} received its turn and did not load the map"
+        if command.refusal is not None:
+            return Refused(command.refusal)
+        return Write(_next(command, refusal=reason, turn=None))
+    return Write(_next(command, turn=behind[0]))
 
 
 def _unsettled(state: DeploymentState) -> str | None:
@@ -107,7 +109,7 @@ def _unsettled(state: DeploymentState) -> str | None:
         return f"{len(silent)} of {running} replicas do not report, {silent[0]} among them"
     statuses = [state.statuses[name] for name in sorted(state.running)]
     if outdated := [entry.replica_id for entry in statuses if entry.stamp != state.stamp]:
-        return f"{len(outdated)} of {running} replicas have not received the order, {outdated[0]} among them"
+        return f"{len(outdated)} of {running} replicas have not received the command, {outdated[0]} among them"
     if changing := [entry.replica_id for entry in statuses if entry.changing]:
         return f"{changing[0]} is changing"
     return None
@@ -122,16 +124,16 @@ def _refusal(file: MapFile | None, state: DeploymentState) -> str | None:
     return None
 
 
-def _next(order: Order, **changes: object) -> Order:
-    return replace(order, number=order.number + 1, **changes)  # type: ignore[arg-type]
+def _next(command: RolloutCommand, **changes: object) -> RolloutCommand:
+    return replace(command, number=command.number + 1, **changes)  # type: ignore[arg-type]
 
 
-def _begun(wanted: MapFile, attempt: int, state: DeploymentState, known: Mapping[str, MapFile]) -> Order:
-    """Return the first order, or the first after a damaged or missing one: the map of most replicas counts as good."""
+def _begun(wanted: MapFile, attempt: int, state: DeploymentState, known: Mapping[str, MapFile]) -> RolloutCommand:
+    """Return the first command, or the one after a damaged or missing one: the map of most replicas is good."""
     statuses = [state.statuses[name] for name in sorted(state.running)]
     good = None
     if statuses:
         (held, _), *_ = Counter(entry.loaded for entry in statuses).most_common(1)
         good = known.get(held) if held is not None else None
     number = max((entry.number for entry in statuses), default=0) + 1
-    return Order(number=number, next=wanted, good=good, attempt=attempt)
+    return RolloutCommand(number=number, next=wanted, good=good, attempt=attempt)

@@ -1,8 +1,8 @@
-"""The messages between controller and replicas: the order and the replica status.  Light to import.
+"""The messages between controller and replicas: the command and the replica status.  Light to import.
 
-The order is in Ray Serve's `user_config` under the key `expert_map`, the same for all replicas of a deployment.
+The command is in Ray Serve's `user_config` under the key `expert_map`, the same for all replicas of a deployment.
 docs/explanation/runtime/expert-rollout.md describes its fields.  A map travels as the engine's file, packed, with a
-digest of the file.  Orders come from outside, so every field is checked: a damaged order counts as none.
+digest of the file.  Commands come from outside, so every field is checked: a damaged command counts as none.
 """
 
 import base64
@@ -20,7 +20,7 @@ DIGEST_CHARS = 32
 
 
 class DamagedError(ValueError):
-    """The order is damaged."""
+    """The command is damaged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class MapFile:
 
     @classmethod
     def of(cls, text: str, *, placement_id: str) -> "MapFile":
-        """Pack a file.  ValueError when it is too large for an order."""
+        """Pack a file.  ValueError when it is too large for a command."""
         data = text.encode()
         if len(data) > MAX_FILE_BYTES:
             raise ValueError(f"the engine's file must be at most {MAX_FILE_BYTES:,} bytes, got {len(data):,}")
@@ -53,7 +53,7 @@ class MapFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class RolloutCommand:
     number: int
     next: MapFile | None
     good: MapFile | None
@@ -86,7 +86,7 @@ class EngineShape:
 class ReplicaStatus:
     replica_id: str
     stamp: str  # of the last received user_config
-    number: int  # of the last valid order; 0: none
+    number: int  # of the last valid command; 0: none
     shape: EngineShape
     loaded: str | None = None  # digest; None: the engine's own placement
     placement_id: str | None = None  # of the loaded map
@@ -107,8 +107,8 @@ def digest(file: MapFile | None) -> str | None:
     return None if file is None else file.digest
 
 
-def read_order(document: Any) -> Order:
-    """Return the order in a user_config value.  Raise DamagedError when there is none."""
+def read_command(document: Any) -> RolloutCommand:
+    """Return the command in a user_config value.  Raise DamagedError when there is none."""
     match document:
         case {
             "number": int(number),
@@ -118,7 +118,7 @@ def read_order(document: Any) -> Order:
             "refusal": None | str() as refusal,
             "turn": None | str() as turn,
         } if number >= 1:
-            return Order(
+            return RolloutCommand(
                 number=number,
                 next=_read_file(next_map),
                 good=_read_file(good),

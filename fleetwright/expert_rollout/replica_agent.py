@@ -1,7 +1,7 @@
-"""The replica's side of an expert rollout: it receives orders, changes the map in its turn, and reports its status.
+"""The replica's side of an expert rollout: it receives commands, changes the map in its turn, and reports its status.
 
-docs/explanation/runtime/expert-rollout.md draws its states.  The agent checks an order on receipt, before anything
-stops.  A bad order never raises: Serve would count the replica as unhealthy.  Times and the engine are arguments.
+docs/explanation/runtime/expert-rollout.md draws its states.  The agent checks a command on receipt, before anything
+stops.  A bad command never raises: Serve would count the replica as unhealthy.  Times and the engine are arguments.
 """
 
 import asyncio
@@ -12,7 +12,15 @@ from dataclasses import asdict
 from typing import Any
 
 from fleetwright.expert_rollout.engines import MapEngine
-from fleetwright.expert_rollout.messages import KEY, DamagedError, MapFile, Order, digest, read_order, stamp_of
+from fleetwright.expert_rollout.messages import (
+    KEY,
+    DamagedError,
+    MapFile,
+    RolloutCommand,
+    digest,
+    read_command,
+    stamp_of,
+)
 
 DRAIN_S = 600.0  # the wait for requests in progress, which are never cut off
 _LOG = logging.getLogger("fleetwright.expert_maps")
@@ -23,19 +31,19 @@ class BrokenError(RuntimeError):
 
 
 class ReplicaAgent:
-    """Keeps one replica's engine at the ordered map."""
+    """Keeps one replica's engine at the commanded map."""
 
     def __init__(self, engine: MapEngine, *, replica_id: str, drain_s: float = DRAIN_S) -> None:
         self.replica_id = replica_id
         self._engine = engine
         self._drain_s = drain_s
-        self._order: Order | None = None
+        self._command: RolloutCommand | None = None
         self._stamp = stamp_of(None)  # Serve does not call `reconfigure` where there is no user_config
         self._number = 0
         self._loaded: MapFile | None = None
         self._refusals: dict[str, str] = {}
         self._tried: tuple[str | None, int] | None = None  # the map and attempt of the refusals
-        self._own_refused_in = 0  # the order under which the engine's own placement, which has no digest, was refused
+        self._own_refused_in = 0  # the command under which the engine's own placement, which has no digest, was refused
         self._changing: asyncio.Task[None] | None = None
         self._has_served = False  # once it has served, it loads maps in its turn only
         self._in_flight = 0
@@ -54,12 +62,12 @@ class ReplicaAgent:
         await self._serving.wait()
 
     async def receive(self, user_config: Any) -> None:
-        order = self._read(user_config)
-        if order is not None:
-            self._order, self._number = order, order.number
-            self._check(order)
+        command = self._read(user_config)
+        if command is not None:
+            self._command, self._number = command, command.number
+            self._check(command)
             if not self._has_served:
-                await self._start_with(order.good)
+                await self._start_with(command.good)
         self._stamp = stamp_of(user_config)
         self._change_if_it_is_our_turn()
 
@@ -94,22 +102,22 @@ class ReplicaAgent:
             if not self._in_flight:
                 self._idle.set()
 
-    def _read(self, user_config: Any) -> Order | None:
+    def _read(self, user_config: Any) -> RolloutCommand | None:
         document = user_config.get(KEY) if isinstance(user_config, Mapping) else None
         if document is None:
             return None
         try:
-            return read_order(document)
+            return read_command(document)
         except DamagedError as error:
-            _LOG.warning("expert map order ignored: %s", error)
+            _LOG.warning("expert map command ignored: %s", error)
             return None
 
-    def _check(self, order: Order) -> None:
-        tried = (digest(order.next), order.attempt)
+    def _check(self, command: RolloutCommand) -> None:
+        tried = (digest(command.next), command.attempt)
         if tried != self._tried:
             self._tried, self._refusals = tried, {}
-            if order.next is not None and order.next.digest != digest(self._loaded):
-                self._checked(order.next)
+            if command.next is not None and command.next.digest != digest(self._loaded):
+                self._checked(command.next)
 
     def _checked(self, file: MapFile) -> None:
         try:
@@ -144,17 +152,17 @@ class ReplicaAgent:
             self._changing = asyncio.create_task(self._change())
 
     def _is_our_turn(self) -> bool:
-        order = self._order
-        if order is None or order.turn != self.replica_id or self._broken is not None:
+        command = self._command
+        if command is None or command.turn != self.replica_id or self._broken is not None:
             return False
-        wanted = digest(order.goal)
-        refused = self._own_refused_in == order.number if wanted is None else wanted in self._refusals
+        wanted = digest(command.goal)
+        refused = self._own_refused_in == command.number if wanted is None else wanted in self._refusals
         return wanted != digest(self._loaded) and not refused
 
     async def _change(self) -> None:
         try:
-            while self._is_our_turn():  # a newer order may name another map
-                await self._change_to(self._order.goal if self._order is not None else None)
+            while self._is_our_turn():  # a newer command may name another map
+                await self._change_to(self._command.goal if self._command is not None else None)
         finally:
             self._changing = None
             if self._broken is None:

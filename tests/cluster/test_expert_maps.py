@@ -106,14 +106,14 @@ async def test_a_map_is_rolled_out_to_four_replicas_under_load_and_invalid_maps_
 ) -> None:
     """No request fails, one replica at a time is out, and invalid maps are refused before any replica stops."""
     url = f"http://{LOOPBACK}:{ray_cluster.serve_port}"
-    order = {"engine": "vllm", "replicas_url": f"{url}/fleetwright/expert-maps"}
+    wanted = {"engine": "vllm", "replicas_url": f"{url}/fleetwright/expert-maps"}
     good, another, other_size = [
         (await harness.api.create_placement(request)).id for request in (GOOD, ANOTHER, OF_OTHER_SIZE)
     ]
     async with calling(
         ChatLoad(http=http, url=url, tokens=TOKENS, streams=(True,), headers={"x-token-ms": "5"})
     ) as calls:
-        await harness.register_real("chat", application, expert_maps={H100: order | {"placement_id": good}})
+        await harness.register_real("chat", application, expert_maps={H100: wanted | {"placement_id": good}})
         reports = await rounds_until(harness, http, ExpertMapPhase.LOADED)
         ends = sorted(restarts(folder), key=lambda entry: entry["began_s"])
         assert len({entry["replica"] for entry in ends}) == len(ends) == REPLICAS
@@ -122,13 +122,13 @@ async def test_a_map_is_rolled_out_to_four_replicas_under_load_and_invalid_maps_
         assert all(before["ended_s"] < after["began_s"] for before, after in pairwise(ends)), "one at a time"
         assert reports[-1].expert_maps[H100].loaded == REPLICAS
 
-        await harness.change("chat", expert_maps={H100: order | {"placement_id": other_size}})
+        await harness.change("chat", expert_maps={H100: wanted | {"placement_id": other_size}})
         refused = (await rounds_until(harness, http, ExpertMapPhase.REFUSED))[-1]
         assert refused.phase is Phase.FAILED
         assert "is for slots 8, but" in (refused.message or "")
 
         (folder / "real-shape.json").write_text(json.dumps(SHAPE | {"gpus": 3}))  # differs from the engines' shape
-        await harness.change("chat", expert_maps={H100: order | {"placement_id": another}})
+        await harness.change("chat", expert_maps={H100: wanted | {"placement_id": another}})
         refused = (await rounds_until(harness, http, ExpertMapPhase.REFUSED))[-1]
         assert "refuses it: gpus must be 3" in (refused.message or "")
         assert len(restarts(folder)) == REPLICAS, "no replica was touched"

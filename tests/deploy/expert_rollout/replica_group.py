@@ -8,7 +8,15 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from deploy.expert_rollout.rollout import DeploymentState, Move, Write, next_move
-from fleetwright.expert_rollout.messages import KEY, EngineShape, MapFile, Order, ReplicaStatus, read_order, stamp_of
+from fleetwright.expert_rollout.messages import (
+    KEY,
+    EngineShape,
+    MapFile,
+    ReplicaStatus,
+    RolloutCommand,
+    read_command,
+    stamp_of,
+)
 from fleetwright.expert_rollout.replica_agent import BrokenError, ReplicaAgent
 
 STATUS = TypeAdapter(ReplicaStatus)
@@ -116,9 +124,9 @@ class ReplicaGroup:
         }
 
     @property
-    def order(self) -> Order | None:
+    def command(self) -> RolloutCommand | None:
         try:
-            return read_order(self.config[KEY])
+            return read_command(self.config[KEY])
         except (KeyError, ValueError):
             return None
 
@@ -128,7 +136,7 @@ class ReplicaGroup:
             running=frozenset(self.replicas),
             unsettled=0,
             stamp=stamp_of(self.config),
-            order=self.order,
+            command=self.command,
             statuses=self.statuses,
         )
 
@@ -136,7 +144,7 @@ class ReplicaGroup:
         """One reconcile of a controller without state."""
         move = next_move(wanted=wanted, attempt=attempt, state=self.state(), known=KNOWN)
         if isinstance(move, Write):
-            self.config = json.loads(json.dumps(self.config | {KEY: move.order.document()}))
+            self.config = json.loads(json.dumps(self.config | {KEY: move.command.document()}))
         return move
 
     async def settle(self, wanted: MapFile, *, attempt: int = 1, rounds: int = 200) -> Move:

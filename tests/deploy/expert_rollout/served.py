@@ -33,11 +33,11 @@ class Served:
         return httpx.AsyncClient(transport=httpx.MockTransport(self.answer))
 
     @property
-    def orders(self) -> dict[str, Any]:
+    def commands(self) -> dict[str, Any]:
         return {name: group.config.get(KEY) for name, group in self.rows.items()}
 
     async def settle(self) -> None:
-        """Deliver all orders and finish their loads."""
+        """Deliver all commands and finish their loads."""
         for group in self.rows.values():
             await group.fill()
             for name in list(group.replicas):

@@ -34,7 +34,7 @@ async def placement(harness: Harness, **changes: Any) -> str:
     return (await harness.api.create_placement(REQUEST.model_copy(update=changes))).id
 
 
-def order(placement_id: str, **others: Any) -> dict[str, Any]:
+def expert_map(placement_id: str, **others: Any) -> dict[str, Any]:
     return {
         "placement_id": placement_id,
         "engine": "vllm",
@@ -50,7 +50,7 @@ async def register(harness: Harness, expert_maps: dict[str, Any], **spec: Any) -
 
 
 async def reconcile_once(harness: Harness, served: Served, **settings: Any) -> ExpertMapStatus:
-    """One reconcile of a controller without state, with its orders delivered."""
+    """One reconcile of a controller without state, with its commands delivered."""
     await harness.round(harness.controller(http=served.http, settings=ControllerSettings(**settings)))
     await served.settle()
     return (await harness.status("chat")).expert_maps[H100]
@@ -68,7 +68,7 @@ async def test_a_map_is_loaded_by_every_replica_and_reported(harness: Harness) -
     served = await Served.of(on_h100=4)
     group = served.rows["on_h100"]
     group.config = {"clock": 3}
-    await register(harness, {H100: order(await placement(harness))})
+    await register(harness, {H100: expert_map(await placement(harness))})
     statuses = await reconcile_until(harness, served, ExpertMapPhase.LOADED)
     assert [status.loaded for status in statuses] == sorted(status.loaded for status in statuses)
     assert (statuses[-1].replicas, statuses[-1].loaded, statuses[-1].waiting, statuses[-1].refused) == (4, 4, 0, 0)
@@ -96,7 +96,7 @@ async def test_without_permission_to_write_the_wanted_map_is_reported(
     harness: Harness, spec: dict[str, Any], settings: dict[str, Any], phase: Phase
 ) -> None:
     served = await Served.of(on_h100=2)
-    await register(harness, {H100: order(await placement(harness))}, **spec)
+    await register(harness, {H100: expert_map(await placement(harness))}, **spec)
     await reconcile_once(harness, served, **settings)
     status = await reconcile_once(harness, served, **settings)
     assert (status.phase, status.loaded, status.waiting) == (ExpertMapPhase.WANTED, 0, 2)
@@ -106,7 +106,7 @@ async def test_without_permission_to_write_the_wanted_map_is_reported(
 
 async def test_one_approval_covers_the_whole_rollout_of_a_map(harness: Harness) -> None:
     served = await Served.of(on_h100=3)
-    first = order(await placement(harness))
+    first = expert_map(await placement(harness))
     await register(harness, {H100: first}, require_approval=True)
     await reconcile_once(harness, served)
     waiting = await harness.status("chat")
@@ -133,7 +133,7 @@ async def test_one_approval_covers_the_whole_rollout_of_a_map(harness: Harness) 
 
 async def test_a_freeze_pauses_a_rollout(harness: Harness) -> None:
     served = await Served.of(on_h100=3)
-    await register(harness, {H100: order(await placement(harness))})
+    await register(harness, {H100: expert_map(await placement(harness))})
     while (await reconcile_once(harness, served)).loaded < 1:
         pass
     await harness.freeze(frozen=True)
@@ -150,26 +150,26 @@ async def test_a_map_of_the_wrong_size_is_refused_before_any_write(harness: Harn
     served = await Served.of(on_h100=2)
     for replica in served.rows["on_h100"].replicas.values():
         replica.engine.shape = type(replica.engine.shape)(engine="vllm", version="0.33", slots=8, experts=4)
-    await register(harness, {H100: order(wanted := await placement(harness))})
+    await register(harness, {H100: expert_map(wanted := await placement(harness))})
     status = await reconcile_once(harness, served)
     assert status.phase is ExpertMapPhase.REFUSED
     assert status.message == f"placement {wanted} is for slots 6, but r001 (vllm 0.33) has 8"
     assert (await harness.status("chat")).phase is Phase.FAILED
-    assert served.orders == {"on_h100": None}
+    assert served.commands == {"on_h100": None}
 
 
 async def test_a_wrong_engine_and_a_missing_placement_are_refused(harness: Harness) -> None:
     served = await Served.of(on_h100=2)
-    await register(harness, {H100: order(await placement(harness), engine="sglang")})
+    await register(harness, {H100: expert_map(await placement(harness), engine="sglang")})
     assert "is for engine sglang, but r001 (vllm) has vllm" in ((await reconcile_once(harness, served)).message or "")
-    await harness.change("chat", expert_maps={H100: order(MISSING_ID)})
+    await harness.change("chat", expert_maps={H100: expert_map(MISSING_ID)})
     assert (await reconcile_once(harness, served)).message == f"placement {MISSING_ID!r} does not exist"
     assert served.puts == 0
 
 
 async def test_a_placement_that_the_engine_cannot_load_is_refused(harness: Harness) -> None:
     served = await Served.of(on_h100=2)
-    await register(harness, {H100: order(await placement(harness, gpu_slots=(4, 2)))})
+    await register(harness, {H100: expert_map(await placement(harness, gpu_slots=(4, 2)))})
     assert "must be equal on every GPU for vllm" in ((await reconcile_once(harness, served)).message or "")
     assert served.puts == 0
 
@@ -181,11 +181,11 @@ async def test_a_map_that_fails_in_an_engine_is_rolled_back_and_can_be_retried(h
         await placement(harness),
         await placement(harness, loads=((1.0, 9.0, 1.0, 1.0), (1.0, 1.0, 1.0, 5.0))),
     )
-    await register(harness, {H100: order(first)})
+    await register(harness, {H100: expert_map(first)})
     await reconcile_until(harness, served, ExpertMapPhase.LOADED)
     bad = (await harness.api.export_placement(second, engine=Engine.VLLM)).decode()
     group.replicas["r002"].engine.fails_load = {bad}
-    await harness.change("chat", expert_maps={H100: order(second)})
+    await harness.change("chat", expert_maps={H100: expert_map(second)})
     status = (await reconcile_until(harness, served, ExpertMapPhase.REFUSED))[-1]
     assert status.message == "r002 refuses it: does not start"
     assert (group.loaded, group.max_out) == ({first}, 1)
@@ -193,7 +193,7 @@ async def test_a_map_that_fails_in_an_engine_is_rolled_back_and_can_be_retried(h
     puts = served.puts
     await reconcile_once(harness, served)
     assert served.puts == puts, "a refused map stays refused"
-    await harness.change("chat", expert_maps={H100: order(second, attempt=2)})
+    await harness.change("chat", expert_maps={H100: expert_map(second, attempt=2)})
     await reconcile_until(harness, served, ExpertMapPhase.LOADED)
     assert group.loaded == {second}
 
@@ -201,7 +201,7 @@ async def test_a_map_that_fails_in_an_engine_is_rolled_back_and_can_be_retried(h
 async def test_deployments_are_rolled_out_one_after_the_other(harness: Harness) -> None:
     served = await Served.of(on_h100=2, on_l4=2)
     wanted = await placement(harness)
-    await register(harness, {H100: order(wanted), L4: order(wanted)})
+    await register(harness, {H100: expert_map(wanted), L4: expert_map(wanted)})
     first, second = served.rows.values()
     while second.loaded != {wanted}:
         await reconcile_once(harness, served)
@@ -211,7 +211,7 @@ async def test_deployments_are_rolled_out_one_after_the_other(harness: Harness) 
 
 async def test_expert_maps_wait_for_the_planned_replica_counts(harness: Harness) -> None:
     served = await Served.of(on_h100=2)
-    await register(harness, {H100: order(await placement(harness))}, plan_id=await harness.plan({H100: 3}))
+    await register(harness, {H100: expert_map(await placement(harness))}, plan_id=await harness.plan({H100: 3}))
     await harness.round(harness.controller(http=served.http))
     status = await harness.status("chat")
     assert (status.phase, status.expert_maps) == (Phase.APPLYING, {})
@@ -222,7 +222,7 @@ async def test_expert_maps_wait_for_the_planned_replica_counts(harness: Harness)
 async def test_a_failing_ingress_is_reported_and_nothing_is_written(harness: Harness, answer: int) -> None:
     served = await Served.of(on_h100=2)
     served.ingress_answers = answer
-    await register(harness, {H100: order(await placement(harness))})
+    await register(harness, {H100: expert_map(await placement(harness))})
     await harness.round(harness.controller(http=served.http))
     status = await harness.status("chat")
     assert status.phase is Phase.FAILED
@@ -233,7 +233,7 @@ async def test_a_failing_ingress_is_reported_and_nothing_is_written(harness: Har
 async def test_the_rollout_waits_for_replicas_without_a_status(harness: Harness) -> None:
     served = await Served.of(on_h100=2)
     group = served.rows["on_h100"]
-    await register(harness, {H100: order(await placement(harness))})
+    await register(harness, {H100: expert_map(await placement(harness))})
     listed = dict(group.replicas)
     silent = group.replicas.pop("r002")
     group.requested = 1
@@ -257,9 +257,12 @@ def _with_replica(details: dict[str, Any], name: str) -> dict[str, Any]:
     [
         (
             {"dashboard_url": "http://x", "application": "chat", "deployments": {H100: "on-h100"}},
-            {L4: order(MISSING_ID)},
+            {L4: expert_map(MISSING_ID)},
         ),
-        ({"kind": "ray_cluster", "namespace": "n", "cluster": "c", "groups": {H100: "g"}}, {H100: order(MISSING_ID)}),
+        (
+            {"kind": "ray_cluster", "namespace": "n", "cluster": "c", "groups": {H100: "g"}},
+            {H100: expert_map(MISSING_ID)},
+        ),
     ],
     ids=["another GPU", "another kind"],
 )

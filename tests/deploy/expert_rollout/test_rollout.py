@@ -26,8 +26,8 @@ async def test_replicas_load_the_map_one_after_the_other() -> None:
     assert found.loaded == {"new"}
     assert found.max_out == 1
     assert found.loads == 4
-    assert found.order is not None
-    assert (found.order.good, found.order.turn) == (NEW, None)
+    assert found.command is not None
+    assert (found.command.good, found.command.turn) == (NEW, None)
 
 
 async def test_no_replica_gets_a_turn_before_all_have_received_the_order() -> None:
@@ -41,9 +41,9 @@ async def test_no_replica_gets_a_turn_before_all_have_received_the_order() -> No
     await found.deliver("r003")
     move = found.control(NEW)
     assert isinstance(move, Write)
-    assert move.order.turn == "r001"
+    assert move.command.turn == "r001"
     move = found.control(NEW)
-    assert isinstance(move, Wait), "not even the replica with the turn has received the order"
+    assert isinstance(move, Wait), "not even the replica with the turn has received the command"
     for name in found.replicas:
         await found.deliver(name)
     move = found.control(NEW)
@@ -99,7 +99,7 @@ async def test_a_refused_map_is_retried_only_with_a_new_attempt() -> None:
 async def test_new_replicas_during_a_rollout_start_with_the_previous_map() -> None:
     found = await group()
     await found.settle(OLD)
-    while found.order is None or found.order.turn != "r002":
+    while found.command is None or found.command.turn != "r002":
         found.control(NEW)
         for name in list(found.replicas):
             await found.deliver(name)
@@ -114,11 +114,11 @@ async def test_new_replicas_during_a_rollout_start_with_the_previous_map() -> No
 
 async def test_the_map_can_change_during_a_rollout() -> None:
     found = await group()
-    while found.order is None or found.order.turn != "r002":
+    while found.command is None or found.command.turn != "r002":
         found.control(NEW)
         for name in list(found.replicas):
             await found.deliver(name)
-            if found.order is None or found.order.turn != "r002":
+            if found.command is None or found.command.turn != "r002":
                 await found.finish(name)
     assert isinstance(found.control(OTHER), Wait), "r002 is draining"
     assert await found.settle(OTHER) == Done()
@@ -132,8 +132,8 @@ async def test_a_damaged_order_is_replaced() -> None:
     number = 10
     found.config[KEY]["number"] = number
     assert await found.settle(OLD) == Done()
-    assert found.order is not None
-    assert found.order.good == OLD
+    assert found.command is not None
+    assert found.command.good == OLD
     assert found.loads == 4, "all replicas already had the map"
 
 
@@ -141,7 +141,7 @@ async def test_an_invalid_map_is_refused_and_a_rollout_in_progress_is_rolled_bac
     found = await group()
     assert roll_back_move(reason="no", state=found.state()) == Refused("no")
     await found.settle(OLD)
-    while found.order is None or found.order.turn != "r003":
+    while found.command is None or found.command.turn != "r003":
         found.control(NEW)
         for name in list(found.replicas):
             await found.deliver(name)
@@ -149,7 +149,7 @@ async def test_an_invalid_map_is_refused_and_a_rollout_in_progress_is_rolled_bac
     for _ in range(20):
         move: Any = roll_back_move(reason="no", state=found.state())
         if isinstance(move, Write):
-            found.config = {KEY: move.order.document()}
+            found.config = {KEY: move.command.document()}
         for name in list(found.replicas):
             await found.deliver(name)
             await found.finish(name)
@@ -159,11 +159,11 @@ async def test_an_invalid_map_is_refused_and_a_rollout_in_progress_is_rolled_bac
 
 async def test_a_replica_that_ignores_its_turn_ends_the_rollout() -> None:
     found = await group(2)
-    while found.order is None or found.order.turn is None:
+    while found.command is None or found.command.turn is None:
         found.control(NEW)
         for name in found.replicas:
             await found.deliver(name)
-    name = found.order.turn
+    name = found.command.turn
     await found.finish(name)
     idle = {**found.statuses, name: found.statuses["r002"]}
     state = found.state()
@@ -171,11 +171,11 @@ async def test_a_replica_that_ignores_its_turn_ends_the_rollout() -> None:
         wanted=NEW,
         attempt=1,
         state=DeploymentState(
-            requested=2, running=state.running, unsettled=0, stamp=state.stamp, order=state.order, statuses=idle
+            requested=2, running=state.running, unsettled=0, stamp=state.stamp, command=state.command, statuses=idle
         ),
     )
     assert isinstance(move, Write)
-    assert move.order.refusal == f"{name} received its turn and did not load the map"
+    assert move.command.refusal == f"{name} received its turn and did not load the map"
 
 
 EVENTS = st.lists(

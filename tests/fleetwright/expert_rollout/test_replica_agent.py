@@ -1,4 +1,4 @@
-"""The replica's side: received orders, draining, status, and return to service."""
+"""The replica's side: received commands, draining, status, and return to service."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,7 +11,15 @@ import pytest
 
 from fleetwright.engines.placement_file import UnusableError
 from fleetwright.expert_rollout.engines import FileThenRestart, LiveFile
-from fleetwright.expert_rollout.messages import KEY, DamagedError, EngineShape, MapFile, Order, read_order, stamp_of
+from fleetwright.expert_rollout.messages import (
+    KEY,
+    DamagedError,
+    EngineShape,
+    MapFile,
+    RolloutCommand,
+    read_command,
+    stamp_of,
+)
 from fleetwright.expert_rollout.replica_agent import BrokenError, ReplicaAgent
 from tests.deploy.expert_rollout.replica_group import NEW, OLD, EngineDouble
 
@@ -21,7 +29,7 @@ ME = "me"
 
 
 def config(*, turn: str | None = ME, good: MapFile | None = None, **others: Any) -> dict[str, Any]:
-    return {KEY: Order(number=1, next=NEW, good=good, turn=turn, **others).document(), "clock": 1}
+    return {KEY: RolloutCommand(number=1, next=NEW, good=good, turn=turn, **others).document(), "clock": 1}
 
 
 def agent(engine: EngineDouble | None = None, *, drain_s: float = 60.0) -> ReplicaAgent:
@@ -182,11 +190,11 @@ async def test_a_damaged_order_changes_nothing(damaged: Any) -> None:
 
 
 def test_an_order_with_a_wrong_digest_is_refused() -> None:
-    order = Order(number=1, next=replace(NEW, packed=OLD.packed), good=None)
+    command = RolloutCommand(number=1, next=replace(NEW, packed=OLD.packed), good=None)
     with pytest.raises(DamagedError, match="does not match its digest"):
-        read_order(order.document())
-    whole = Order(number=3, next=NEW, good=OLD, attempt=2, refusal="no", turn=ME)
-    assert read_order(whole.document()) == whole
+        read_command(command.document())
+    whole = RolloutCommand(number=3, next=NEW, good=OLD, attempt=2, refusal="no", turn=ME)
+    assert read_command(whole.document()) == whole
     assert whole.goal == OLD
 
 
@@ -240,7 +248,7 @@ async def test_a_failing_unload_of_the_map_is_tried_once_per_order() -> None:
     await found.receive(config())
     assert (await changed(found))["loaded"] == NEW.digest
     engine.fails_load, engine.loads = {None}, []
-    back = Order(number=2, next=NEW, good=None, turn=ME, refusal="another refuses it")
+    back = RolloutCommand(number=2, next=NEW, good=None, turn=ME, refusal="another refuses it")
     await found.receive({KEY: back.document()})
     assert (await changed(found))["loaded"] == NEW.digest
     assert engine.loads == [None, NEW.text()]

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import pytest
 
-from fleetwright.expert_rollout.messages import KEY, Order
+from fleetwright.expert_rollout.messages import KEY, RolloutCommand
 from fleetwright.serve import Part
 from tests.deploy.expert_rollout.replica_group import NEW, EngineDouble
 from tests.deploy.router.engine import Engine
@@ -120,8 +120,8 @@ def replica(siblings: Siblings, engine: EngineDouble, app: Engine) -> Iterator[M
 
 
 async def start_draining(replica: MapReplica) -> None:
-    order = Order(number=1, next=NEW, good=None, turn=ME.decode())
-    await replica.reconfigure({KEY: order.document()})
+    command = RolloutCommand(number=1, next=NEW, good=None, turn=ME.decode())
+    await replica.reconfigure({KEY: command.document()})
 
 
 async def answer(replica: MapReplica, headers: list[tuple[bytes, bytes]] | None = None) -> list[Part]:
