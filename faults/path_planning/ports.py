@@ -21,6 +21,8 @@ from fleet.documents import RuleError
 
 AT_ONCE: Final = 256  # ports tried together for each connection
 MISSED: Final = 1e-3  # probability that a probe plan misses one of a pair's paths
+MAX_HCCL_LINES: Final = 131_072
+MAX_HCCL_PORTS: Final = 32  # of an address pair
 Probed = Mapping[tuple[str, str, str], Sequence[int]]  # from, to, path -> source ports
 
 
@@ -138,6 +140,27 @@ def _modelled(plan: Plan) -> Sequence[int | None]:
             found[open_[place]] = int(ports[place * AT_ONCE + hits[place].argmax()])
         open_ = open_[~hits.any(axis=1)]
     return found
+
+
+def hccl_file(rows: Sequence[Row], traffic: Traffic) -> str:
+    """Return MultiQpSrcPort.cfg, from which HCCL (Ascend) reads the source ports; `HCCL_RDMA_QP_PORT_CONFIG_PATH` names
+    its folder.
+
+    A line `source,target=port,port,...` per address pair, a queue pair per port (hiascend.com, CANN 8.5, read November
+    2026).  Data is divided evenly over the ports.  Raise RuleError for an unknown address or port.
+    """
+    addresses = {nic.name: nic.address for nic in traffic.nics}
+    RuleError.raise_for(
+        (("addresses",), f"has none for {name}") for name, address in addresses.items() if address is None
+    )
+    pairs: dict[tuple[str | None, str | None], list[int]] = {}
+    for row in rows:
+        if row.udp_source_port is None:
+            raise RuleError([((), f"{row.source} to {row.target}: no source port is known for {row.path}")])
+        pairs.setdefault((addresses[row.source], addresses[row.target]), []).append(row.udp_source_port)
+    if len(pairs) > MAX_HCCL_LINES or any(len(ports) > MAX_HCCL_PORTS for ports in pairs.values()):
+        raise RuleError([((), f"the form allows {MAX_HCCL_LINES:,} pairs and {MAX_HCCL_PORTS} ports per pair")])
+    return "".join(f"{source},{target}={','.join(map(str, ports))}\n" for (source, target), ports in pairs.items())
 
 
 def _probe(row: Mapping[str, str | None], line: int) -> tuple[tuple[str, str, str], int]:

@@ -4,13 +4,12 @@
 docs/explanation/planner/replay.md states what the model covers.
 """
 
-from planner.replay.arrivals import synthetic_arrivals
 from planner.replay.headroom import Headroom, Trial, find_headroom
 from planner.replay.pool import Pool, ReplayPool, SplitPool, Stage
 from planner.replay.router import Balancing, Routing
 from planner.replay.run import ReplayResult, replay
 from planner.replay.slo_check import Tightness, check_slo
-from planner.replay.stream import Stream
+from planner.replay.stream import Stream, synthetic_arrivals
 
 __all__ = [
     "Balancing",

@@ -4,6 +4,7 @@
   of the gaps and the order of sizes stay: bursts keep their number of requests.
 - `shaped` stretches and compresses time so that the rate follows a demand series; inside each step bursts stay.
 - `repeated` puts copies in sequence and changes no gap except the one at the seam.
+- `synthetic_arrivals` draws a stream from a histogram of sizes and a demand series.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,12 +17,14 @@ import numpy.typing as npt
 
 from fleet.demand import DemandSeries
 from fleet.documents import RuleError, Violation
+from fleet.sizes.histogram import SizeBuckets
 from fleet.traces import Trace
 
 Seconds = npt.NDArray[np.float64]
 Tokens = npt.NDArray[np.int64]
 
 SECONDS_PER_HOUR = 3600.0
+MAX_CV = 20.0
 MAX_REQUESTS = 10_000_000  # a day at 115/s; thin the stream and the fleet for more
 
 
@@ -35,7 +38,7 @@ class Stream:
     duration_s: float
 
     def __post_init__(self) -> None:
-        refuse_many(self.requests)
+        _refuse_many(self.requests)
         RuleError.raise_for(_violations(self))
         for array in (self.arrival_s, self.input_tokens, self.output_tokens):
             array.setflags(write=False)
@@ -108,7 +111,7 @@ class Stream:
 
     def _copies(self, wanted: float) -> int:
         """Whole copies; rejected before they fill the memory."""
-        refuse_many(wanted * self.requests)
+        _refuse_many(wanted * self.requests)
         return max(1, ceil(wanted))
 
     def _laid(self, times_s: Seconds, *, duration_s: float) -> Self:
@@ -134,7 +137,25 @@ def moments(expected: Seconds, demand: DemandSeries) -> Seconds:
     return times_s
 
 
-def refuse_many(requests: float) -> None:
+def synthetic_arrivals(
+    sizes: SizeBuckets, demand: DemandSeries, *, rng: np.random.Generator, cv: float = 1.0
+) -> Stream:
+    """Requests whose mean rate follows the series, with sizes from a histogram.
+
+    The gaps are gamma distributed in the time of the demand; `cv` is their coefficient of variation: 1 gives a Poisson
+    process, less gives more even arrivals, more gives bursts.  In production Gamma and Weibull gaps often fit better
+    than exponential ones (ServeGen, arXiv 2505.09999).
+    """
+    if not 0 < cv <= MAX_CV:
+        raise RuleError([(("cv",), f"{cv:g} is out of range, expected more than 0 and at most {MAX_CV:g}")])
+    _refuse_many(demand.requests)
+    arrival_s = moments(_renewals(demand.requests, rng=rng, cv=cv), demand)
+    arrival_s = arrival_s[np.isfinite(arrival_s)]
+    input_tokens, output_tokens = _sizes(sizes, len(arrival_s), rng=rng)
+    return Stream(arrival_s, input_tokens, output_tokens, demand.duration_s)
+
+
+def _refuse_many(requests: float) -> None:
     if not requests <= MAX_REQUESTS:
         raise RuleError([((), f"{requests:,.0f} requests, expected at most {MAX_REQUESTS:,}")])
 
@@ -169,3 +190,25 @@ def _violations(stream: Stream) -> Iterator[Violation]:
         yield ("duration_s",), f"{stream.duration_s:g} s is out of range, expected at least {arrival_s[-1]:g} s"
     if not stream.duration_s > 0:
         yield ("duration_s",), f"{stream.duration_s:g} s is out of range, expected more than 0 s"
+
+
+def _renewals(expected: float, *, rng: np.random.Generator, cv: float) -> Seconds:
+    """Times of a renewal process of rate 1, up to this one and a little beyond."""
+    shape = 1.0 / cv**2
+    reached = np.zeros(1)
+    while reached[-1] < expected:
+        missing = int(expected - reached[-1] + 4.0 * cv * expected**0.5) + 16
+        gaps = rng.gamma(shape, 1.0 / shape, size=missing)
+        reached = np.concatenate((reached, reached[-1] + np.cumsum(gaps)))
+    return reached[1:]
+
+
+def _sizes(sizes: SizeBuckets, count: int, *, rng: np.random.Generator) -> tuple[Tokens, Tokens]:
+    """Buckets by their shares; inside a bucket sizes are uniform up to its edge."""
+    buckets = list(sizes.buckets())
+    shares = np.array([bucket.share for bucket in buckets])
+    drawn = rng.choice(len(buckets), size=count, p=shares / shares.sum())
+    lower = np.array([bucket.lower for bucket in buckets])[drawn]
+    edge = np.array([bucket.edge for bucket in buckets])[drawn]
+    tokens = rng.integers(lower, edge, endpoint=False) + 1
+    return tokens[:, 0].copy(), tokens[:, 1].copy()

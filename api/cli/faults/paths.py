@@ -31,8 +31,8 @@ from faults.path_planning import (
     repair,
     traffic_of,
 )
-from faults.path_planning.hccl import port_file
 from faults.path_planning.job import Cable
+from faults.path_planning.ports import hccl_file
 from fleet.documents import Document, RuleError, read_model
 from fleet.errors import DocumentError
 from fleet.topology import Topology
@@ -170,7 +170,7 @@ def _written(rows: Sequence[Row], traffic: Traffic, form: ChoiceForm) -> str:
         return json.dumps([dataclasses.asdict(row) for row in rows], indent=1) + "\n"
     if form is ChoiceForm.HCCL:
         with violations_of("--form hccl"):
-            return port_file(rows, traffic)
+            return hccl_file(rows, traffic)
     return _csv(rows)
 
 

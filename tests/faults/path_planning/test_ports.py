@@ -5,8 +5,7 @@ import pytest
 
 from faults.path_planning import choices, hashed, make_plan, planned, probes, read_probed
 from faults.path_planning.ecmp import FIRST_PORT, PORTS, Fabric
-from faults.path_planning.hccl import port_file
-from faults.path_planning.ports import flow_label
+from faults.path_planning.ports import flow_label, hccl_file
 from fleet.documents import RuleError
 from tests.faults.path_planning.trees import job, tree
 
@@ -86,7 +85,7 @@ def test_hashing_loads_some_cable_twice_where_a_plan_does_not() -> None:
 def test_the_hccl_file_has_one_line_per_pair_of_addresses() -> None:
     addresses = {f"n0-{leaf}-{host}:0": f"10.0.{leaf}.{host}" for leaf in range(2) for host in range(2)}
     plan = make_plan(job(tree(pods=1, width=2, hosts=2), connections=2, addresses=addresses))
-    lines = port_file(choices(plan), plan.traffic).splitlines()
+    lines = hccl_file(choices(plan), plan.traffic).splitlines()
     assert len(lines) == 4
     assert all(line.count(",") == 2 and line.startswith("10.0.") for line in lines)
 
@@ -94,4 +93,4 @@ def test_the_hccl_file_has_one_line_per_pair_of_addresses() -> None:
 def test_hccl_needs_addresses() -> None:
     plan = make_plan(job(tree(pods=1, width=2, hosts=2)))
     with pytest.raises(RuleError, match="has none for n0-0-0:0"):
-        port_file(choices(plan), plan.traffic)
+        hccl_file(choices(plan), plan.traffic)
