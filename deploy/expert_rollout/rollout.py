@@ -95,9 +95,8 @@ def _towards_goal(command: RolloutCommand, state: DeploymentState) -> Move:
         return Refused(f"{command.refusal}; and the previous map cannot be restored: {stuck}")
     if command.turn in behind:  # it received its turn, is not changing, and has neither loaded nor refused the map
         reason = f"{command.turn} received its turn and did not load the map"
-        if command.refusal is not None:
-            return Refused(command.refusal)
-        return Write(_next(command, refusal=reason, turn=None))
+        rollback = Write(_next(command, refusal=reason, turn=None))
+        return rollback if command.refusal is None else Refused(command.refusal)
     return Write(_next(command, turn=behind[0]))
 
 
