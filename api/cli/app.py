@@ -1,4 +1,5 @@
 """Joins all commands in one application, which turns every error into lines and an exit code."""
+# ruff: noqa: PLC0415
 
 import sys
 from collections.abc import Mapping
@@ -9,7 +10,7 @@ import typer
 
 from api.cli.common.console import note, print_line, show_unprintable_as_escapes
 from api.cli.common.errors import EXIT_INTERRUPTED, error_lines, exit_code_of
-from api.cli.common.lazy_groups import LazyCommand, LazyGroup, lazy_group, new_app
+from api.cli.common.lazy_groups import App, LazyCommand, LazyGroup, lazy_group, new_app
 from fleet.errors import FleetwrightError
 
 NAME = "fleetwright"
@@ -19,67 +20,192 @@ Commands compute locally, from the shipped data and your files; with --url they 
 everything else to stderr.  Exit codes: 0 success, 1 negative result, 2 wrong input.
 """
 
+
+# Each of these functions imports the module of a command when it is called.
+
+
+def _power(name: str) -> App:
+    match name:
+        case "simulate":
+            from api.cli.power.simulate import app
+        case "plan":
+            from api.cli.power.plan import app
+        case "fit":
+            from api.cli.power.fit import app
+        case "forecast":
+            from api.cli.power.forecast import app
+        case "trees":
+            from api.cli.power.trees import app
+        case "budgets":
+            from api.cli.power.budgets import app
+        case "simulations":
+            from api.cli.power.stored import simulations_app as app
+        case "plans":
+            from api.cli.power.stored import plans_app as app
+        case _:
+            raise LookupError(name)
+    return app
+
+
+def _faults(name: str) -> App:
+    match name:
+        case "replay":
+            from api.cli.faults.replay import app
+        case "simulate":
+            from api.cli.faults.simulate import app
+        case "record":
+            from api.cli.faults.record import app
+        case "monitor":
+            from api.cli.faults.monitor import app
+        case "paths":
+            from api.cli.faults.paths import app
+        case "simulations":
+            from api.cli.faults.simulate import simulations_app as app
+        case "diagnoses":
+            from api.cli.faults.diagnoses import app
+        case "quarantine":
+            from api.cli.faults.quarantine import app
+        case _:
+            raise LookupError(name)
+    return app
+
+
+def _profiles(name: str) -> App:
+    match name:
+        case "import":
+            from api.cli.profiles.imports import import_app as app
+        case "show":
+            from api.cli.profiles.imports import show_app as app
+        case "fit":
+            from api.cli.profiles.fit import app
+        case _:
+            raise LookupError(name)
+    return app
+
+
+def _planning(name: str) -> App:
+    match name:
+        case "plan":
+            from api.cli.plan.run import app
+        case "sweep":
+            from api.cli.plan.sweep import app
+        case "place":
+            from api.cli.place.group import app
+        case "plans":
+            from api.cli.plan.run import plans_app as app
+        case "placements":
+            from api.cli.place.run import placements_app as app
+        case _:
+            raise LookupError(name)
+    return app
+
+
+def _catalogues(name: str) -> App:
+    match name:
+        case "gpus":
+            from api.cli.catalogues.gpus import app
+        case "models":
+            from api.cli.catalogues.models import app
+        case "offers":
+            from api.cli.catalogues.offers import app
+        case "topology":
+            from api.cli.catalogues.topology import app
+        case _:
+            raise LookupError(name)
+    return app
+
+
+def _processes(name: str) -> App:
+    match name:
+        case "demo":
+            from api.cli.demo.run import app
+        case "serve":
+            from api.cli.serve.run import app
+        case "migrate":
+            from api.cli.serve.migrate import app
+        case "controller":
+            from api.cli.controller.run import app
+        case "remediate":
+            from api.cli.remediate.run import app
+        case "guard":
+            from api.cli.power.guard import app
+        case "agent":
+            from api.cli.agent.run import app
+        case "router":
+            from api.cli.router.run import app
+        case _:
+            raise LookupError(name)
+    return app
+
+
+def _service(name: str) -> App:
+    match name:
+        case "targets":
+            from api.cli.targets.group import app
+        case "freeze":
+            from api.cli.targets.freeze import freeze_app as app
+        case "thaw":
+            from api.cli.targets.freeze import thaw_app as app
+        case "tokens":
+            from api.cli.admin.tokens import app
+        case "audit":
+            from api.cli.admin.audit import app
+        case _:
+            raise LookupError(name)
+    return app
+
+
 POWER = {
-    "simulate": LazyCommand(
-        "api.cli.power.simulate", "Simulate a row of servers behind a budget, and count its brakes."
-    ),
-    "plan": LazyCommand("api.cli.power.plan", "Choose clocks and budgets for a power tree."),
-    "fit": LazyCommand("api.cli.power.fit", "Fit curves of power and speed to measured tables."),
-    "forecast": LazyCommand("api.cli.power.forecast", "Forecast the power of a row with quantiles."),
-    "trees": LazyCommand("api.cli.power.trees", "Check power trees, and keep them on a service."),
-    "budgets": LazyCommand("api.cli.power.budgets", "Read and set the budgets that a service has in force."),
-    "simulations": LazyCommand(
-        "api.cli.power.stored", "Read the simulated rows that a service stores.", "simulations_app"
-    ),
-    "plans": LazyCommand("api.cli.power.stored", "Read the power plans that a service stores.", "plans_app"),
+    "simulate": LazyCommand(_power, "Simulate a row of servers behind a budget, and count its brakes."),
+    "plan": LazyCommand(_power, "Choose clocks and budgets for a power tree."),
+    "fit": LazyCommand(_power, "Fit curves of power and speed to measured tables."),
+    "forecast": LazyCommand(_power, "Forecast the power of a row with quantiles."),
+    "trees": LazyCommand(_power, "Check power trees, and keep them on a service."),
+    "budgets": LazyCommand(_power, "Read and set the budgets that a service has in force."),
+    "simulations": LazyCommand(_power, "Read the simulated rows that a service stores."),
+    "plans": LazyCommand(_power, "Read the power plans that a service stores."),
 }
 FAULTS = {
-    "replay": LazyCommand("api.cli.faults.replay", "Diagnose a recorded job, or check a bundle."),
-    "simulate": LazyCommand(
-        "api.cli.faults.simulate", "Measure the detectors on a simulated cluster with known faults."
-    ),
-    "record": LazyCommand("api.cli.faults.record", "Sample one node from outside the job."),
-    "monitor": LazyCommand("api.cli.faults.monitor", "Diagnose a live job from its recorders."),
-    "paths": LazyCommand("api.cli.faults.paths", "Assign a path to each connection of a job."),
-    "simulations": LazyCommand(
-        "api.cli.faults.simulate", "Read the simulations that a service stores.", "simulations_app"
-    ),
-    "diagnoses": LazyCommand("api.cli.faults.diagnoses", "Report, list and replay the diagnoses of a service."),
-    "quarantine": LazyCommand(
-        "api.cli.faults.quarantine", "Show the policy and its nodes; approve, release and cordon."
-    ),
+    "replay": LazyCommand(_faults, "Diagnose a recorded job, or check a bundle."),
+    "simulate": LazyCommand(_faults, "Measure the detectors on a simulated cluster with known faults."),
+    "record": LazyCommand(_faults, "Sample one node from outside the job."),
+    "monitor": LazyCommand(_faults, "Diagnose a live job from its recorders."),
+    "paths": LazyCommand(_faults, "Assign a path to each connection of a job."),
+    "simulations": LazyCommand(_faults, "Read the simulations that a service stores."),
+    "diagnoses": LazyCommand(_faults, "Report, list and replay the diagnoses of a service."),
+    "quarantine": LazyCommand(_faults, "Show the policy and its nodes; approve, release and cordon."),
 }
 PROFILES = {
-    "import": LazyCommand("api.cli.profiles.imports", "Merge benchmark results into one document.", "import_app"),
-    "show": LazyCommand("api.cli.profiles.imports", "Show the coverage of a document of measurements.", "show_app"),
-    "fit": LazyCommand("api.cli.profiles.fit", "Fit the performance model's coefficients to measurements."),
+    "import": LazyCommand(_profiles, "Merge benchmark results into one document."),
+    "show": LazyCommand(_profiles, "Show the coverage of a document of measurements."),
+    "fit": LazyCommand(_profiles, "Fit the performance model's coefficients to measurements."),
 }
 COMMANDS: Mapping[str, LazyCommand | LazyGroup] = {
-    "plan": LazyCommand("api.cli.plan.run", "Find the cheapest GPUs that serve a load."),
-    "sweep": LazyCommand("api.cli.plan.sweep", "Show what a load costs as rate, SLO, prices or power change."),
-    "place": LazyCommand("api.cli.place.group", "Place experts on GPUs: even load, little traffic, few moves."),
+    "plan": LazyCommand(_planning, "Find the cheapest GPUs that serve a load."),
+    "sweep": LazyCommand(_planning, "Show what a load costs as rate, SLO, prices or power change."),
+    "place": LazyCommand(_planning, "Place experts on GPUs: even load, little traffic, few moves."),
     "power": LazyGroup("Power: simulated rows, caps, budgets, forecasts.", POWER),
     "faults": LazyGroup("Faults: name the bad node, and take it out safely.", FAULTS),
-    "gpus": LazyCommand("api.cli.catalogues.gpus", "GPUs: memory, bandwidth, compute and power of each type."),
-    "models": LazyCommand("api.cli.catalogues.models", "Models: parameters, compute and KV cache of each model."),
-    "offers": LazyCommand("api.cli.catalogues.offers", "Offers: available GPUs, their regions and prices."),
+    "gpus": LazyCommand(_catalogues, "GPUs: memory, bandwidth, compute and power of each type."),
+    "models": LazyCommand(_catalogues, "Models: parameters, compute and KV cache of each model."),
+    "offers": LazyCommand(_catalogues, "Offers: available GPUs, their regions and prices."),
     "profiles": LazyGroup("Profiles: measurements of serving engines.", PROFILES),
-    "topology": LazyCommand("api.cli.catalogues.topology", "Topology: sites, power, network and nodes."),
-    "demo": LazyCommand("api.cli.demo.run", "Play a day of a chat on simulated GPUs: plan, apply, measure."),
-    "serve": LazyCommand("api.cli.serve.run", "Serve the API, on SQLite with the controller inside."),
-    "migrate": LazyCommand("api.cli.serve.migrate", "Migrate the schema of a database."),
-    "controller": LazyCommand("api.cli.controller.run", "Apply plans to running applications."),
-    "remediate": LazyCommand("api.cli.remediate.run", "Drain bad nodes and move their training to spares."),
-    "guard": LazyCommand("api.cli.power.guard", "Keep a row under its power budget, every two seconds."),
-    "agent": LazyCommand("api.cli.agent.run", "Run the agent of one node: caps with leases, telemetry."),
-    "router": LazyCommand("api.cli.router.run", "Send each request to the deployment that its plan assigns."),
-    "plans": LazyCommand("api.cli.plan.run", "Read the plans that a service stores.", "plans_app"),
-    "placements": LazyCommand("api.cli.place.run", "Read the placements that a service stores.", "placements_app"),
-    "targets": LazyCommand("api.cli.targets.group", "Register running applications and assign plans to them."),
-    "freeze": LazyCommand("api.cli.targets.freeze", "Stop every write to every target, at once.", "freeze_app"),
-    "thaw": LazyCommand("api.cli.targets.freeze", "Lift the freeze.", "thaw_app"),
-    "tokens": LazyCommand("api.cli.admin.tokens", "Create, list and revoke API tokens."),
-    "audit": LazyCommand("api.cli.admin.audit", "Read and verify the audit."),
+    "topology": LazyCommand(_catalogues, "Topology: sites, power, network and nodes."),
+    "demo": LazyCommand(_processes, "Play a day of a chat on simulated GPUs: plan, apply, measure."),
+    "serve": LazyCommand(_processes, "Serve the API, on SQLite with the controller inside."),
+    "migrate": LazyCommand(_processes, "Migrate the schema of a database."),
+    "controller": LazyCommand(_processes, "Apply plans to running applications."),
+    "remediate": LazyCommand(_processes, "Drain bad nodes and move their training to spares."),
+    "guard": LazyCommand(_processes, "Keep a row under its power budget, every two seconds."),
+    "agent": LazyCommand(_processes, "Run the agent of one node: caps with leases, telemetry."),
+    "router": LazyCommand(_processes, "Send each request to the deployment that its plan assigns."),
+    "plans": LazyCommand(_planning, "Read the plans that a service stores."),
+    "placements": LazyCommand(_planning, "Read the placements that a service stores."),
+    "targets": LazyCommand(_service, "Register running applications and assign plans to them."),
+    "freeze": LazyCommand(_service, "Stop every write to every target, at once."),
+    "thaw": LazyCommand(_service, "Lift the freeze."),
+    "tokens": LazyCommand(_service, "Create, list and revoke API tokens."),
+    "audit": LazyCommand(_service, "Read and verify the audit."),
 }
 
 app = new_app(cls=lazy_group(COMMANDS), summary=HELP, add_completion=True)

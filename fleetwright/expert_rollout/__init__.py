@@ -4,7 +4,6 @@ Derive a deployment from `MapReplica` and give it an engine (`LiveFile` or `File
 maps of all replicas by `replica_statuses`.  The controller's side is `deploy.expert_rollout`.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,18 +11,22 @@ if TYPE_CHECKING:
     from fleetwright.expert_rollout.messages import EngineShape
     from fleetwright.expert_rollout.serve_engine import MapReplica, replica_statuses
 
-_MODULES = {
-    "EngineShape": "messages",
-    "FileThenRestart": "engines",
-    "LiveFile": "engines",
-    "MapReplica": "serve_engine",  # needs Ray
-    "replica_statuses": "serve_engine",
-}
-
 __all__ = ["EngineShape", "FileThenRestart", "LiveFile", "MapReplica", "replica_statuses"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    match name:
+        case "EngineShape":
+            from fleetwright.expert_rollout import messages  # noqa: PLC0415 - on first use, as the others
+
+            return getattr(messages, name)
+        case "FileThenRestart" | "LiveFile":
+            from fleetwright.expert_rollout import engines  # noqa: PLC0415
+
+            return getattr(engines, name)
+        case "MapReplica" | "replica_statuses":
+            from fleetwright.expert_rollout import serve_engine  # noqa: PLC0415 - needs Ray
+
+            return getattr(serve_engine, name)
+        case _:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,7 +5,6 @@ remediation and fault monitoring.  `ResizableTrainer` makes an elastic run follo
 Names are imported on first use: `fleetwright.ray_train.run_status` needs Ray, but not Ray Train.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,12 +12,22 @@ if TYPE_CHECKING:
     from fleetwright.ray_train.elastic import ResizableTrainer
     from fleetwright.ray_train.status_callback import RunStatusCallback
 
-_MODULES = {"WatchWorkers": "collectives", "ResizableTrainer": "elastic", "RunStatusCallback": "status_callback"}
-
 __all__ = ["ResizableTrainer", "RunStatusCallback", "WatchWorkers"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    match name:
+        case "WatchWorkers":
+            from fleetwright.ray_train import collectives  # noqa: PLC0415 - on first use, as the others
+
+            return getattr(collectives, name)
+        case "ResizableTrainer":
+            from fleetwright.ray_train import elastic  # noqa: PLC0415
+
+            return getattr(elastic, name)
+        case "RunStatusCallback":
+            from fleetwright.ray_train import status_callback  # noqa: PLC0415
+
+            return getattr(status_callback, name)
+        case _:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

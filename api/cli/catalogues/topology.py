@@ -4,18 +4,22 @@ from typing import Any
 
 from api.cli.catalogues.documents import document_app
 from api.cli.catalogues.kinds import Kind
-from api.cli.common.lazy_groups import LazyCommand, lazy_group
+from api.cli.common.lazy_groups import App, LazyCommand, lazy_group
 from api.cli.common.tables import Column, Table, number
 from fleet.documents import Document
 from fleet.gpus import GpuCatalogue, require_known_gpus
 from fleet.topology import Node, Topology
 
 COLUMNS = (Column("node"), Column("site"), Column("power"), Column("leaves"), Column("GPU"), number("GPUs"))
-COMMANDS = {
-    "discover": LazyCommand(
-        "api.cli.catalogues.topology_discover", "Read the topology from the labels of a running cluster."
-    )
-}
+
+
+def _discover(_name: str) -> App:
+    from api.cli.catalogues.topology_discover import app as discover  # noqa: PLC0415 - on use: needs HTTP clients
+
+    return discover
+
+
+COMMANDS = {"discover": LazyCommand(_discover, "Read the topology from the labels of a running cluster.")}
 
 
 def _table(topology: Topology) -> Table:

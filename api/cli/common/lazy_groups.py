@@ -7,7 +7,6 @@ only the name and one line of help of a lazy command.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass
 from functools import wraps
-from importlib import import_module
 from inspect import Parameter, Signature, signature
 from typing import Any, ClassVar
 
@@ -21,15 +20,14 @@ HELP_WIDTH = 100
 
 @dataclass(frozen=True, slots=True)
 class LazyCommand:
-    """Names a command or group in a module of its own."""
+    """A command or group in a module of its own, which `loader` imports; `loader` takes the command's name."""
 
-    module: str
+    loader: Callable[[str], "App"]
     help: str
-    attribute: str = "app"
 
     def load(self, name: str) -> Any:
         """Import the command and give it its name in the group."""
-        command = typer.main.get_command(getattr(import_module(self.module), self.attribute))
+        command = typer.main.get_command(self.loader(name))
         command.name = name
         command.help = command.help or self.help
         return command

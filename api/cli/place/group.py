@@ -3,13 +3,28 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from api.cli.common.lazy_groups import Group, LazyCommand, new_app
+from api.cli.common.lazy_groups import App, Group, LazyCommand, new_app
 
 DEFAULT = "make"
+
+
+def _command(name: str) -> App:
+    match name:
+        case "make":
+            from api.cli.place.run import app  # noqa: PLC0415 - on use, as the others
+        case "check":
+            from api.cli.place.check import app  # noqa: PLC0415
+        case "export":
+            from api.cli.place.export import app  # noqa: PLC0415
+        case _:
+            raise LookupError(name)
+    return app
+
+
 COMMANDS = {
-    DEFAULT: LazyCommand("api.cli.place.run", "Place experts by their loads; `make` may be left out."),
-    "check": LazyCommand("api.cli.place.check", "Assess a placement on other loads, and recommend whether to act."),
-    "export": LazyCommand("api.cli.place.export", "Write a placement as the file that an engine loads."),
+    DEFAULT: LazyCommand(_command, "Place experts by their loads; `make` may be left out."),
+    "check": LazyCommand(_command, "Assess a placement on other loads, and recommend whether to act."),
+    "export": LazyCommand(_command, "Write a placement as the file that an engine loads."),
 }
 
 
