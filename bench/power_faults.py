@@ -4,14 +4,14 @@
 After the planner's budget expires the row's rating holds, which equals that budget, at degraded clocks.
 
 The rows marked `harsh` make a brake right: clocks that cannot be lowered in time while telemetry is lost, or a policy
-that holds no prompts (POLCA's) over servers that ignore orders.
+that holds no prompts (POLCA's) over servers that ignore commands.
 
 For every brake, the worst of all
-    late_s      over budget: from the arrival of the first reading above it to the order
-    unseen_s    telemetry lost: from the end of the last reading to the order
+    late_s      over budget: from the arrival of the first reading above it to the command
+    unseen_s    telemetry lost: from the end of the last reading to the command
     spare_s     telemetry lost: margin of the breaker's curve when the brake had worked, had every server jumped to its
                 highest draw at full clocks when the last reading ended
-    bites_s     from the order to the end of the first window in which no server can draw more than under the brake: the
+    bites_s     from the command to the end of the first window in which no server can draw more than under the brake: the
                 brake takes 5 s and windows are 2 s long, so 8 s is the minimum
 
 `breaker_pct`: heat of the breaker (the guard's thermal model on true means of 2 s, its rating the budget; it opens at
@@ -188,7 +188,7 @@ def _brake_of(outcome: Outcome, event: Event) -> Brake:
 
 
 def _came_s(outcome: Outcome, order_s: float) -> float:
-    """When the first reading above the budget came, of those in a row that led to the order."""
+    """When the first reading above the budget came, of those in a row that led to the command."""
     known = outcome.readings_w[: int((order_s - TELEMETRY_DELAY_S) // WINDOW_S)]
     at = len(known)
     while at and known[at - 1] > outcome.budget_w and not _was_braked(outcome, WINDOW_S * at):

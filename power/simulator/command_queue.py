@@ -4,7 +4,7 @@
     in flight --command--> in flight                     the newest value follows when the present command has landed
     in flight --delay, ignored--> idle                   nothing changes and nothing is reported
 
-The brake has its own path: it takes effect, or releases, `brake_delay_s` after its order, over any locked clock.
+The brake has its own path: it takes effect, or releases, `brake_delay_s` after its command, over any locked clock.
 
 Faults draw from a stream of their own, so that a run is the same on every machine.
 """
@@ -63,7 +63,7 @@ def _send(state: RowState, i: int) -> None:
 
 
 @jit_inner
-def order(state: RowState) -> None:
+def command_servers(state: RowState) -> None:
     """Pass the row's clocks to the commanded servers."""
     row = state.row[0]
     for i in range(len(state.servers)):
@@ -78,7 +78,7 @@ def order(state: RowState) -> None:
                 server.token_wanted, server.prompt_wanted = row.low_token, row.low_prompt
             _send(state, i)
         schedule(state, i)
-    row.ordered = 0
+    row.has_commands = 0
 
 
 @jit_inner

@@ -10,7 +10,7 @@ Importing this module compiles it, or loads the result of an earlier process.  O
 from numba import float64, from_dtype, types, void
 
 from fleet.numba_cache import jit_entry, jit_inner
-from power.simulator.command_queue import brake, land, order, reload, strikes
+from power.simulator.command_queue import brake, land, command_servers, reload, strikes
 from power.simulator.power_model import COMPUTES, NOT_BEGUN, next_server, settle_job
 from power.simulator.routing import dispatch, park
 from power.simulator.serving import arrival, arrive, work
@@ -121,8 +121,8 @@ def _next_s(state: RowState) -> float:
 def advance(state: RowState, until_s: float, calm_w: float) -> None:
     """Run until a window ends without a reading, with one of at least `calm_w`, or at `until_s` or later."""
     row = state.row[0]
-    if row.ordered:
-        order(state)
+    if row.has_commands:
+        command_servers(state)
     changed = False
     while True:
         tick_s = (row.ticks + 1) * WINDOW_S

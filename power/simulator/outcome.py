@@ -68,8 +68,8 @@ class Outcome:
     requests: Requests
     iterations: Ints  # of each training job
     clocks: tuple[ClockChange, ...]
-    braked_s: tuple[tuple[float, float], ...]  # orders to engage and to release
-    commands: int  # orders that took effect, server by server
+    braked_s: tuple[tuple[float, float], ...]  # commands to engage and to release
+    commands: int  # commands that took effect, server by server
     ignored: int
     ticks: int  # decisions taken
     events: tuple[object, ...] = field(default=())  # of the guard

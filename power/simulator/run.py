@@ -187,7 +187,7 @@ class _Run:
             return
         if commands.command.size:
             self._state.servers["commanded"][commands.command] = 1
-            self._row["ordered"] = 1
+            self._row["has_commands"] = 1
         for to, servers_ in ((1, commands.brake), (0, commands.release)):
             if servers_.size:
                 self._brake(to, servers_)
@@ -206,10 +206,10 @@ class _Run:
     def _brake(self, to: int, servers_: Ints) -> None:
         servers, now_s = self._state.servers, float(self._row["now_s"])
         due_s = servers["brake_due_s"][servers_]
-        under_way = (servers["brake_to"][servers_] == to) & (due_s < inf)  # repeating an order does not delay it
+        under_way = (servers["brake_to"][servers_] == to) & (due_s < inf)  # repeating a command does not delay it
         servers["brake_due_s"][servers_] = np.where(under_way, due_s, now_s + self._spec.brake_delay_s)
         servers["brake_to"][servers_] = to
-        self._row["ordered"] = 1
+        self._row["has_commands"] = 1
         if to and (not self._braked or self._braked[-1][1] < inf):
             self._braked.append([now_s, inf])
         elif not to and self._braked and self._braked[-1][1] == inf:

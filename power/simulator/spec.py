@@ -24,11 +24,11 @@ class RowSpec(Frozen):
     together: Annotated[int, Field(ge=1, le=1024)] | None = None
     bias: Share = 0.03  # standard deviation of a server's watts over its kind's
     telemetry_delay_s: Seconds = 2.0  # after the end of a window; rounded up to whole windows (POLCA, Table 1)
-    brake_delay_s: Seconds = 5.0  # from the order until the brake takes effect or releases
+    brake_delay_s: Seconds = 5.0  # from the command until the brake takes effect or releases
     read_back_s: Seconds = 10.0  # between two read-backs of the servers
     smoothing: Share = 0.1  # of the ratio of meter to model, per reading
     patience_s: Seconds = LOW_PATIENCE_S  # a low-priority request that waited longer gets the limit of high priority
-    budget_renewed_s: Annotated[float, Field(gt=0, le=1e6)] = 60.0  # between two budget orders of the planner
+    budget_renewed_s: Annotated[float, Field(gt=0, le=1e6)] = 60.0  # between two budget requests of the planner
     budget_valid_s: Annotated[float, Field(gt=0, le=1e6)] = 180.0  # and each time for so long
 
 
@@ -66,7 +66,7 @@ class IgnoredActuation(During):
 
 
 class LateActuation(During):
-    """Each order for clocks takes this much longer with this probability."""
+    """Each command for clocks takes this much longer with this probability."""
 
     share: Share
     late_s: Seconds

@@ -54,11 +54,11 @@ SERVER = np.dtype(
         ("prompt_clock", _F),
         ("token_lock", _F),  # set and in force, but for the brake
         ("prompt_lock", _F),
-        ("token_sent", _F),  # the last order
+        ("token_sent", _F),  # the last command
         ("prompt_sent", _F),
-        ("token_wanted", _F),  # clocks to order once no command is in flight
+        ("token_wanted", _F),  # clocks to send once no command is in flight
         ("prompt_wanted", _F),
-        ("due_s", _F),  # when the order under way takes effect
+        ("due_s", _F),  # when the command in flight takes effect
         ("commanded", _I),  # send the wanted clocks, even if they were sent before
         ("brake_due_s", _F),  # when the brake takes effect or releases
         ("brake_to", _I),
@@ -132,8 +132,8 @@ ROW = np.dtype(
         ("delay_windows", _I),
         ("reading_index", _I),  # the newest reading delivered; NO_INDEX: none
         ("reading_w", _F),
-        # orders
-        ("ordered", _I),  # some servers were commanded, or braked
+        # commands
+        ("has_commands", _I),  # some servers were commanded, or braked
         *((name, _F) for name in ("low_token", "high_token", "low_prompt", "high_prompt", "training")),
         ("low_limit_w", _F),
         ("high_limit_w", _F),
@@ -150,7 +150,7 @@ ROW = np.dtype(
         ("reloaded_share", _F),
         ("reloaded_s", _F),
         ("random", np.uint64),
-        ("commands", _I),  # orders that took effect
+        ("commands", _I),  # commands that took effect
         ("ignored", _I),
         ("changes", _I),  # of locks and brakes
     ]

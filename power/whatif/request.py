@@ -59,7 +59,7 @@ class RowRequest(Frozen):
         description="How long it lasts; null: a killed planner stays dead, a meter is stale for 10 s.",
     )
     fault_share: float = Field(
-        default=0.05, ge=0, le=1, description="Of the orders that ignored actuation silently loses."
+        default=0.05, ge=0, le=1, description="Of the commands that ignored actuation silently loses."
     )
     guard: bool | None = Field(
         default=None,
