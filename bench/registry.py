@@ -132,7 +132,7 @@ REGISTRY = (
         target="2 ms p50 and 10 ms p99 added",
         anchor="an ingress that only passes on",
     ),
-    Benchmark("healing", "Remediation of a frozen worker", anchor="Ray alone: nothing in 60 s", slow=True),
+    Benchmark("remediation", "Remediation of a frozen worker", anchor="Ray alone: nothing in 60 s", slow=True),
     # Faults
     Benchmark("faults_recordings", "Recordings", target="right class, place and direction; no wrong quarantine"),
     Benchmark("faults_lab", "Live lab", target="all faults named", slow=True),

@@ -14,7 +14,7 @@ def settings() -> Settings:
 
 
 def test_every_argument_of_the_unit_is_a_known_option(settings: Settings) -> None:
-    argv = [{"${NODE}": "3", "${WATCHER}": "http://w:9404"}.get(each, each) for each in arguments(settings)]
+    argv = [{"${NODE}": "3", "${MONITOR}": "http://w:9404"}.get(each, each) for each in arguments(settings)]
     assert not [each for each in argv if "$" in each]
     assert_known(argv)
 

@@ -3,7 +3,7 @@
 A run of Ray Train v2 with two workers, a node each and spares; a step takes 50 ms, every tenth is a checkpoint.  Time
 counts from the SIGSTOP until both ranks have made a step on other nodes.
 
-    python -m bench healing     FLEETWRIGHT_HEALING_REPEATS=10, FLEETWRIGHT_HEALING_MINUTES=30 (healthy, under load)
+    python -m bench remediation     FLEETWRIGHT_HEALING_REPEATS=10, FLEETWRIGHT_HEALING_MINUTES=30 (healthy, under load)
 """
 
 import os
@@ -38,7 +38,7 @@ def run() -> list[Row]:
     os.environ.update(RAY_SETTINGS)  # of drivers too
     left, minutes = int(os.environ.get(REPEATS, "10")), float(os.environ.get(MINUTES, "30"))
     rows: list[Row] = []
-    healed: list[dict[str, float]] = []
+    recoveries: list[dict[str, float]] = []
     while left > 0 or not rows:
         batch = min(left, MAX_AT_ONCE)
         with (
@@ -47,9 +47,9 @@ def run() -> list[Row]:
         ):
             if not rows:
                 rows = [_alone(running), _healthy(running, minutes)]
-            healed += _repeats(running, batch)
+            recoveries += _repeats(running, batch)
         left -= max(1, batch)
-    return [*rows, *_summary(healed)]
+    return [*rows, *_summary(recoveries)]
 
 
 def _alone(running: RemediatedRun) -> Row:
@@ -86,11 +86,11 @@ def _repeats(running: RemediatedRun, repeats: int) -> list[dict[str, float]]:
     with running.controller("--act") as controller:
         for number in range(1, repeats + 1):
             running.wait_watched(controller, attempt=number)
-            found.append(_healed(running))
+            found.append(_remediated(running))
     return found
 
 
-def _healed(running: RemediatedRun) -> dict[str, float]:
+def _remediated(running: RemediatedRun) -> dict[str, float]:
     before, known = running.lives(), {each.id for each in running.cases()}
     victim, frozen_at = _victim(running), time.time()
     os.kill(victim, signal.SIGSTOP)
@@ -114,17 +114,17 @@ def _healed(running: RemediatedRun) -> dict[str, float]:
     }
 
 
-def _summary(healed: Sequence[dict[str, float]]) -> Iterator[Row]:
-    if not healed:
+def _summary(recoveries: Sequence[dict[str, float]]) -> Iterator[Row]:
+    if not recoveries:
         return
     for name, what in (("decided_s", "isolated"), ("ended_s", "worker ended"), ("stepped_s", "first step on a spare")):
-        took = np.array([each[name] for each in healed])
+        took = np.array([each[name] for each in recoveries])
         row = {"case": f"frozen: {what}", "runs": len(took), "p50_s": float(np.median(took))}
         yield row | {"p95_s": float(np.quantile(took, 0.95)), "max_s": float(took.max())}
     yield {
         "case": "frozen: wrong node, or begun before the checkpoint",
-        "runs": len(healed),
-        "wrong": sum(each["wrong"] for each in healed) + sum(each["lost_steps"] > 0 for each in healed),
+        "runs": len(recoveries),
+        "wrong": sum(each["wrong"] for each in recoveries) + sum(each["lost_steps"] > 0 for each in recoveries),
     }
 
 
