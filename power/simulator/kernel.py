@@ -10,7 +10,7 @@ Importing this module compiles it, or loads the result of an earlier process.  O
 from numba import float64, from_dtype, types, void
 
 from fleet.numba_cache import jit_entry, jit_inner
-from power.simulator.command_queue import brake, land, command_servers, reload, strikes
+from power.simulator.command_queue import brake, command_servers, land, reload, strikes
 from power.simulator.power_model import COMPUTES, NOT_BEGUN, next_server, settle_job
 from power.simulator.routing import dispatch, park
 from power.simulator.serving import arrival, arrive, work
