@@ -2,7 +2,7 @@
 
 Canonical JSON, one value per line:
 
-    {"bundle": 1, "dropped": D, "job": {...}, "settings": {...}, "told": [...], "version": "..."}
+    {"bundle": 2, "dropped": D, "job": {...}, "settings": {...}, "told": [...], "version": "..."}
     ["judge", now_s] or an observation's line, in the order of the calls
     {"verdicts": [...]}
     {"sha256": "..."}   of all lines before
@@ -16,7 +16,7 @@ address or environment.  docs/explanation/faults/bundles.md
 import hashlib
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -30,7 +30,18 @@ from faults.observations import Observation
 from faults.replay import Call, run
 from fleet.documents import RuleError, validation_problems
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+# Format 1, of version 0.1.0, differs in the names of these settings, here by their place.
+FORMAT_1_SETTINGS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = {
+    ("slow",): {
+        "least_slowdown": "min_slowdown",
+        "least_harm": "min_harm",
+        "least_implied_harm": "min_implied_harm",
+        "most_nodes": "max_nodes",
+    },
+    ("jobwide",): {"most_pairs": "max_pairs", "least_probes": "min_probes"},
+    ("jobwide", "localiser"): {"least_slowdown": "min_slowdown", "least_confidence": "min_confidence"},
+}
 MAX_CALLS: Final = 200_000  # 92 MB of memory, 20 MB of text: 8 minutes of 8 nodes with records at 4 Hz
 MAX_LINE: Final = 1 << 20
 MAX_NODES: Final = 1 << 17  # as many as a recording may have
@@ -133,7 +144,7 @@ def read_bundle(lines: Iterable[str | bytes]) -> Bundle:
 
 
 def proves(live: Iterable[Diagnosis], diagnoses: Iterable[Diagnosis]) -> bool:
-    """Return whether each live diagnosis is among these, by class, place, direction and isolation; times can differ."""
+    """Return whether each live diagnosis is among these, by class, place, direction and `isolate`; times can differ."""
     claims = {_claim(diagnosis) for diagnosis in diagnoses}
     return all(_claim(diagnosis) in claims for diagnosis in live)
 
@@ -170,8 +181,8 @@ def _parsed(line: str | bytes, number: int) -> tuple[str, Any]:
 
 
 def _head(found: Any, number: int) -> dict[str, Any]:
-    if not isinstance(found, dict) or found.get("bundle") != FORMAT:
-        raise _line_error(number, f"expected the head of a bundle of format {FORMAT}")
+    if not isinstance(found, dict) or found.get("bundle") not in (1, FORMAT):
+        raise _line_error(number, f"expected the head of a bundle of format 1 or {FORMAT}")
     if unknown := sorted(set(found) - HEAD):
         raise _line_error(number, f"{unknown[0][:80]!r} is not a known field of the head")
     dropped = found.get("dropped")
@@ -233,7 +244,19 @@ def _fabric(job: dict[str, Any]) -> JobFabric | None:
 
 
 def _settings(head: dict[str, Any]) -> MonitorSettings:
+    settings = head.get("settings")
+    if head["bundle"] == 1:
+        _rename_settings(settings)
     try:
-        return MonitorSettings.model_validate(head.get("settings"))
+        return MonitorSettings.model_validate(settings)
     except ValidationError as error:
         raise RuleError((("line", 1, "settings", *path), text) for path, text in validation_problems(error)) from error
+
+
+def _rename_settings(settings: Any) -> None:
+    for path, names in FORMAT_1_SETTINGS.items():
+        part = settings
+        for name in path:
+            part = part.get(name) if isinstance(part, dict) else None
+        if isinstance(part, dict):
+            part.update({new: part.pop(old) for old, new in names.items() if old in part})

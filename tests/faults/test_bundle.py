@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faults.bundle import CallLog, proves, read_bundle, write_bundle
+from faults.large_jobs.settings import LargeJobSettings
+from faults.localisation.settings import LocaliserSettings
 from faults.monitor import FaultMonitor, MonitorSettings
 from faults.observations import Observation
 from faults.replay import Call, calls, replay
@@ -18,6 +20,12 @@ from tests.faults.stories import Story
 
 ONLY = MonitorSettings(slow=None)
 HANG = Story(behind=2, end_s=8.0)
+ALL_RENAMED = MonitorSettings(
+    slow=SlowSettings(min_slowdown=1.2, min_harm=1.3, min_implied_harm=1.4, max_nodes=64),
+    jobwide=LargeJobSettings(
+        max_pairs=1000, min_probes=5, localiser=LocaliserSettings(min_slowdown=1.5, min_confidence=0.75)
+    ),
+)
 
 
 def lines_of(story: Story = HANG, settings: MonitorSettings = ONLY) -> list[str]:
@@ -84,7 +92,7 @@ def test_a_truncated_bundle_is_refused(kept: int) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["", "{", "[" * 100_000, '{"bundle":2}', "null", "[]", '{"bundle":1}', "\x00", "x" * 2_000_000],
+    ["", "{", "[" * 100_000, '{"bundle":2}', "null", "[]", '{"bundle":1}', '{"bundle":3}', "\x00", "x" * 2_000_000],
 )
 def test_other_text_is_refused(line: str) -> None:
     with pytest.raises(RuleError):
@@ -191,3 +199,47 @@ def test_a_call_log_keeps_the_newest_and_counts_the_dropped_calls() -> None:
     for number in range(5):
         tape.add(float(number))
     assert (list(tape), tape.dropped) == ([2.0, 3.0, 4.0], 2)
+
+
+def format_1(settings: MonitorSettings) -> list[str]:
+    """A bundle with the names of version 0.1.0."""
+    lines = lines_of(settings=settings)
+    head = json.loads(lines[0])
+    slow, large = head["settings"]["slow"], head["settings"]["jobwide"]
+    for part, old, new in (
+        (slow, "least_slowdown", "min_slowdown"),
+        (slow, "least_harm", "min_harm"),
+        (slow, "least_implied_harm", "min_implied_harm"),
+        (slow, "most_nodes", "max_nodes"),
+        (large, "most_pairs", "max_pairs"),
+        (large, "least_probes", "min_probes"),
+        (large["localiser"], "least_slowdown", "min_slowdown"),
+        (large["localiser"], "least_confidence", "min_confidence"),
+    ):
+        if part is not None:
+            part[old] = part.pop(new)
+    return summed(json.dumps({**head, "bundle": 1}) + "\n", *lines[1:-1])
+
+
+@pytest.mark.parametrize("settings", [ALL_RENAMED, MonitorSettings(), ONLY])
+def test_a_bundle_of_format_1_keeps_its_settings_and_diagnoses(settings: MonitorSettings) -> None:
+    bundle = read_bundle(format_1(settings))
+    assert bundle.settings == settings
+    assert bundle.holds
+    assert bundle == read_bundle(lines_of(settings=settings))
+
+
+def test_format_2_refuses_the_names_of_format_1() -> None:
+    lines = format_1(ALL_RENAMED)
+    head = json.dumps({**json.loads(lines[0]), "bundle": 2}) + "\n"
+    with pytest.raises(RuleError, match="least_slowdown"):
+        read_bundle(summed(head, *lines[1:-1]))
+
+
+@pytest.mark.parametrize(
+    "settings", [None, [], {"jobwide": []}, {"jobwide": {"localiser": 1}}, {"slow": {"max_nodes": []}}]
+)
+def test_invalid_settings_of_format_1_are_refused(settings: object) -> None:
+    head = json.loads(format_1(ONLY)[0])
+    with pytest.raises(RuleError, match="settings"):
+        read_bundle(summed(json.dumps({**head, "settings": settings}) + "\n", *HANG_LINES[1:-1]))
