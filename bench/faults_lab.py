@@ -124,7 +124,7 @@ def row_of(experiment: Experiment, python: Path | None) -> Row:
             "direction_right": int(outcome.direction_right),
             "detect_s": outcome.detect_s,
             "wrong_isolations": outcome.wrong_isolations,
-            "wrong_verdicts": outcome.wrong_verdicts,
+            "wrong_diagnoses": outcome.wrong_diagnoses,
             "slowest_turn_ms": 1000.0 * watch.slowest_turn_s,
         }
 

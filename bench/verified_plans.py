@@ -51,7 +51,7 @@ def _row(trace: str, model: str, speed: int) -> Row:
         "gap": result.gap or 0.0,
         "requests": proof.requests,
         "utilisation": proof.utilisation,
-        "worst_of_limit": max((limit.measured_ms or 1e9) / limit.limit_ms for limit in proof.verdict.limits),
+        "worst_of_limit": max((limit.measured_ms or 1e9) / limit.limit_ms for limit in proof.slo_check.limits),
         "verified": "yes" if result.verified else "no",
         "tight": "yes" if tight else "no",
         "seconds": time.perf_counter() - started_s,

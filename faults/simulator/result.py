@@ -83,9 +83,9 @@ class Score(Frozen):
     recall_slow_interval: Interval | None
     precision: Share | None
     precision_interval: Interval | None
-    verdicts: int
-    congestion_verdicts: int  # of congested links and uplinks; in neither precision nor recall
-    workload_verdicts: int  # of the workload
+    diagnoses: int
+    congestion_diagnoses: int  # of congested links and uplinks; in neither precision nor recall
+    workload_diagnoses: int  # of the workload
     false_isolations: int
     false_isolations_per_week: float
     false_isolations_per_week_upper95: float
@@ -122,9 +122,9 @@ def score(outcome: Outcome, *, scenario: str, ranks: int, seed: int, window_s: f
         recall_slow_interval=wilson(slow_named, slow_faults),
         precision=_share(tally.right, diagnoses),
         precision_interval=wilson(tally.right, diagnoses),
-        verdicts=diagnoses,
-        congestion_verdicts=tally.congestion,
-        workload_verdicts=tally.workload,
+        diagnoses=diagnoses,
+        congestion_diagnoses=tally.congestion,
+        workload_diagnoses=tally.workload,
         false_isolations=tally.false_isolations,
         false_isolations_per_week=tally.false_isolations / weeks,
         false_isolations_per_week_upper95=poisson_upper(tally.false_isolations) / weeks,

@@ -33,8 +33,8 @@ class LimitCheck(Frozen):
 
     def __str__(self) -> str:
         measured = "nothing served" if self.measured_ms is None else f"{self.measured_ms:.4g} ms"
-        verdict = "holds" if self.holds else "broken"
-        return f"{self.statistic} {self.metric.name}: {measured} of {self.limit_ms:g} ms, {verdict}"
+        result = "holds" if self.holds else "broken"
+        return f"{self.statistic} {self.metric.name}: {measured} of {self.limit_ms:g} ms, {result}"
 
 
 class SloCheck(Frozen):

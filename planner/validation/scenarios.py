@@ -47,13 +47,13 @@ class WorkloadValidation(Frozen):
     requests: int = Field(ge=0)
     hours: float
     utilisation: float = Field(description="Share of the rates in `throughput` that the plan uses.")
-    verdict: SloCheck
+    slo_check: SloCheck
     losses: tuple[LossValidation, ...] = ()
     tightness: Tightness | None = Field(description="Whether every replica is needed; absent where a limit is broken.")
 
     @property
     def verified(self) -> bool:
-        return self.verdict.verified and all(loss.verified for loss in self.losses)
+        return self.slo_check.verified and all(loss.verified for loss in self.losses)
 
 
 @dataclass(frozen=True)

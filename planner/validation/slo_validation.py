@@ -137,7 +137,7 @@ class SloValidator:
         return ValidatedPlan(problem, solution, tuple(self._proof(trials, workload) for workload in self._served()))
 
     def _proof(self, trials: Scenarios, workload: Workload) -> WorkloadValidation:
-        verdict, losses = trials.check(workload), trials.losses(workload)
+        slo_check, losses = trials.check(workload), trials.losses(workload)
         stream = self.streams[workload.name]
         proof = WorkloadValidation(
             workload=workload.name,
@@ -145,7 +145,7 @@ class SloValidator:
             requests=stream.requests,
             hours=stream.duration_s / SECONDS_PER_HOUR,
             utilisation=trials.problem.loads[self.request.workloads.index(workload)].utilisation,
-            verdict=verdict,
+            slo_check=slo_check,
             losses=losses,
             tightness=None,
         )
@@ -200,13 +200,13 @@ def validation_text(proven: ValidatedPlan) -> Iterator[str]:
         yield f"not replayed: {proven.obstacle}"
     for proof in proven.proofs:
         traffic = f"{proof.requests:,} requests in {proof.hours:.3g} h ({proof.traffic})"
-        verdict = "every limit holds" if proof.verdict.verified else "not every limit holds"
-        yield f"{proof.workload}: {verdict} in a replay of {traffic}, planned at {proof.utilisation:.0%} of the rates"
-        yield from (f"{proof.workload}: {limit}" for limit in proof.verdict.limits)
+        result = "every limit holds" if proof.slo_check.verified else "not every limit holds"
+        yield f"{proof.workload}: {result} in a replay of {traffic}, planned at {proof.utilisation:.0%} of the rates"
+        yield from (f"{proof.workload}: {limit}" for limit in proof.slo_check.limits)
         for loss in proof.losses:
             broken = "; ".join(map(str, loss.broken)) or "the remaining replicas cannot serve every size"
             yield f"{proof.workload}: without {loss.name} {'every limit holds' if loss.verified else broken}"
-        yield from (f"{proof.workload}: {note}" for note in proof.verdict.notes)
+        yield from (f"{proof.workload}: {note}" for note in proof.slo_check.notes)
         if proof.tightness is not None:
             yield f"{proof.workload}: {_tightness_text(proof.tightness)}"
 

@@ -1,7 +1,7 @@
 """Moves plans, placements and the results about power and faults into one table, as a part of revision r0006."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -35,6 +35,13 @@ WITH_SUMMARY = {
     "fault simulation": ("fault_answers", "simulation"),
 }
 COMMON = ("id", "created_at", "created_by", "request")
+# Names of keys inside results: of a fault simulation, and of the proofs of a plan.
+SCORE = {
+    "verdicts": "diagnoses",
+    "congestion_verdicts": "congestion_diagnoses",
+    "workload_verdicts": "workload_diagnoses",
+}
+PROOF = {"verdict": "slo_check"}
 
 
 def upgrade_results() -> None:
@@ -61,10 +68,12 @@ def upgrade_results() -> None:
         _copy(old, results, kind=kind, summary=old.c.summary, where=old.c.kind == old_kind)
     for name in dict.fromkeys(name for name, _kind in WITH_SUMMARY.values()):
         op.drop_table(name)
+    _rename_keys(score=SCORE, proof=PROOF)
 
 
 def downgrade_results() -> None:
     results = _results_table()
+    _rename_keys(score={new: old for old, new in SCORE.items()}, proof={new: old for old, new in PROOF.items()})
     for kind, (name, columns) in WITH_COLUMNS.items():
         old = op.create_table(
             name,
@@ -103,6 +112,31 @@ def _copy(old: sa.TableClause | sa.Table, results: sa.Table, *, kind: str, summa
     op.execute(sa.insert(results).from_select(names, query if where is None else query.where(where)))
 
 
+def _rename_keys(*, score: Mapping[str, str], proof: Mapping[str, str]) -> None:
+    for this, simulation in _results_with(kind="fault simulation", key=next(iter(score))):
+        _replace_result(this, _renamed(simulation, score))
+    for this, plan in _results_with(kind="plan", key=next(iter(proof))):
+        _replace_result(this, {**plan, "proofs": [_renamed(each, proof) for each in plan.get("proofs", [])]})
+
+
+def _results_with(*, kind: str, key: str) -> Iterator[tuple[sa.ColumnElement[bool], dict[str, Any]]]:
+    """Yield the results whose text has a key, one by one because they may be large."""
+    results = _results_table()
+    of_kind = results.c.kind == kind
+    named = results.c.result.contains(f'"{key}":', autoescape=True)
+    for name in op.get_bind().scalars(sa.select(results.c.id).where(of_kind, named)).all():
+        this = of_kind & (results.c.id == name)
+        yield this, json.loads(op.get_bind().scalars(sa.select(results.c.result).where(this)).one())
+
+
+def _replace_result(this: sa.ColumnElement[bool], result: dict[str, Any]) -> None:
+    op.execute(sa.update(_results_table()).where(this).values(result=canonical_json(result)))
+
+
+def _renamed(found: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    return {names.get(key, key): value for key, value in found.items()}
+
+
 def _head_columns() -> tuple[sa.Column[Any], ...]:
     return (
         sa.Column("id", sa.String(36), nullable=False),
@@ -122,5 +156,6 @@ def _old_table(name: str, columns: tuple[tuple[str, Any, bool], ...] = ()) -> sa
 
 
 def _results_table() -> sa.TableClause:
-    names = ("kind", "id", "created_by", "summary", "request", "result")
-    return sa.table("results", *(sa.column(name) for name in names), sa.column("created_at", MOMENT))
+    names = ("kind", "id", "created_by", "summary", "request")
+    columns = sa.column("result", sa.Text), sa.column("created_at", MOMENT)
+    return sa.table("results", *(sa.column(name) for name in names), *columns)

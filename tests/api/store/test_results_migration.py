@@ -26,15 +26,23 @@ PLACEMENT = {
     "moved_copies": 3,
     "holds": True,
 }
+# Results with keys that have other names now, and the same results with today's names.
+VALIDATED = '{"moves":null,"proofs":[{"verdict":{"verified":true},"workload":"chat"}],"status":"optimal"}'
+VALIDATED_NOW = '{"moves":null,"proofs":[{"slo_check":{"verified":true},"workload":"chat"}],"status":"optimal"}'
+SCORE = '{"congestion_verdicts":1,"ranks":128,"verdicts":3,"workload_verdicts":2}'
+SCORE_NOW = '{"congestion_diagnoses":1,"diagnoses":3,"ranks":128,"workload_diagnoses":2}'
 OLD: list[tuple[str, dict[str, Any]]] = [
     ("plans", PLAN),
+    ("plans", {**PLAN, "id": "p3", "answer": VALIDATED}),
     ("plans", INFEASIBLE),
     ("placements", PLACEMENT),
     ("power_answers", {"id": "w1", "kind": "power plan", "summary": '{"tree":"north"}'}),
     ("power_answers", {"id": "w2", "kind": "simulation", "summary": '{"servers":8}'}),
     ("fault_answers", {"id": "f1", "kind": "simulation", "summary": '{"ranks":128}'}),
+    ("fault_answers", {"id": "f2", "kind": "simulation", "summary": '{"ranks":128}', "answer": SCORE}),
 ]
-KINDS = ["plan", "plan", "placement", "power plan", "power simulation", "fault simulation"]
+KINDS = ["plan", "plan", "plan", "placement", "power plan", "power simulation", "fault simulation", "fault simulation"]
+NOW = {"p3": VALIDATED_NOW, "f2": SCORE_NOW}
 
 
 @pytest.fixture
@@ -74,7 +82,8 @@ def test_every_result_is_a_row_of_one_table(empty_database_url: str) -> None:
     assert {name: row["kind"] for name, row in found.items()} == {
         values["id"]: kind for (_table, values), kind in zip(OLD, KINDS, strict=True)
     }
-    assert all((row["request"], row["result"]) == ('{"q":1}', '{"a":2}') for row in found.values())
+    assert {row["request"] for row in found.values()} == {'{"q":1}'}
+    assert {name: row["result"] for name, row in found.items()} == {name: NOW.get(name, '{"a":2}') for name in found}
     assert json.loads(found["p1"]["summary"]) == {"status": "optimal", "cost_usd_per_h": 12.5}
     assert json.loads(found["p2"]["summary"]) == {"status": "infeasible", "cost_usd_per_h": None}
     assert json.loads(found["x1"]["summary"]) == {name: value for name, value in PLACEMENT.items() if name != "id"}

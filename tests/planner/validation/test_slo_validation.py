@@ -31,9 +31,9 @@ class TestSized:
         (proof,) = sized.proofs
         assert proof.traffic == "drawn"
         assert proof.requests == pytest.approx(40 * 360, rel=0.05)
-        assert {str(limit.metric) for limit in proof.verdict.limits} == {"ttft_ms", "tpot_ms"}
+        assert {str(limit.metric) for limit in proof.slo_check.limits} == {"ttft_ms", "tpot_ms"}
         assert all(
-            limit.measured_ms is not None and limit.measured_ms <= limit.limit_ms for limit in proof.verdict.limits
+            limit.measured_ms is not None and limit.measured_ms <= limit.limit_ms for limit in proof.slo_check.limits
         )
 
     def test_the_planned_utilisation_is_reported(self, sized: Plan) -> None:

@@ -49,7 +49,7 @@ class Outcome:
     direction_right: bool
     detect_s: float | None
     wrong_isolations: int
-    wrong_verdicts: int  # of hardware, with or without isolation
+    wrong_diagnoses: int  # of hardware, with or without isolation
 
 
 def expected_of(experiment: Experiment) -> Expected | None:
@@ -73,7 +73,7 @@ def judge(expected: Expected | None, diagnoses: Sequence[Stamped], *, began_s: f
             direction_right=not hardware,
             detect_s=None,
             wrong_isolations=sum(stamped.diagnosis.isolate for stamped in hardware),
-            wrong_verdicts=len(hardware),
+            wrong_diagnoses=len(hardware),
         )
     placed = [stamped for stamped in hardware if _place_is_right(expected, stamped.diagnosis)]
     right = next((stamped for stamped in placed if stamped.diagnosis.fault is expected.fault), None)
@@ -84,7 +84,7 @@ def judge(expected: Expected | None, diagnoses: Sequence[Stamped], *, began_s: f
         direction_right=right is not None and expected.direction in (None, right.diagnosis.direction),
         detect_s=None if right is None else right.said_s - onset_s,
         wrong_isolations=sum(_isolates_wrongly(expected, stamped.diagnosis) for stamped in hardware),
-        wrong_verdicts=len(hardware) - sum(stamped.diagnosis.fault is expected.fault for stamped in placed),
+        wrong_diagnoses=len(hardware) - sum(stamped.diagnosis.fault is expected.fault for stamped in placed),
     )
 
 

@@ -48,7 +48,7 @@ def test_the_detection_time_counts_from_the_start_of_the_fault() -> None:
     )
     assert (outcome.class_right, outcome.place_right, outcome.direction_right) == (True, True, True)
     assert outcome.detect_s == pytest.approx(1.5)
-    assert (outcome.wrong_isolations, outcome.wrong_verdicts) == (0, 0)
+    assert (outcome.wrong_isolations, outcome.wrong_diagnoses) == (0, 0)
 
 
 def test_wrong_direction_wrong_class_and_wrong_node_are_distinguished() -> None:
@@ -57,10 +57,10 @@ def test_wrong_direction_wrong_class_and_wrong_node_are_distinguished() -> None:
     assert (backwards.class_right, backwards.place_right, backwards.direction_right) == (True, True, False)
     other_class = judge(expected, [diagnosed(FaultClass.NONCOMM_SLOW, 3)])
     assert (other_class.class_right, other_class.place_right, other_class.detect_s) == (False, True, None)
-    assert (other_class.wrong_isolations, other_class.wrong_verdicts) == (0, 1)
+    assert (other_class.wrong_isolations, other_class.wrong_diagnoses) == (0, 1)
     other_node = judge(expected, [diagnosed(FaultClass.COMM_SLOW, 1)])
     assert (other_node.class_right, other_node.place_right) == (True, False)
-    assert (other_node.wrong_isolations, other_node.wrong_verdicts) == (1, 1)
+    assert (other_node.wrong_isolations, other_node.wrong_diagnoses) == (1, 1)
 
 
 def test_a_cut_link_may_be_named_from_either_end_but_isolates_no_node() -> None:
@@ -79,7 +79,7 @@ def test_an_additional_wrong_diagnosis_is_counted() -> None:
     ]
     outcome = judge(expected_of(experiment(SLOW_TX)), diagnoses)
     assert outcome.place_right
-    assert (outcome.wrong_isolations, outcome.wrong_verdicts) == (1, 1)
+    assert (outcome.wrong_isolations, outcome.wrong_diagnoses) == (1, 1)
 
 
 @pytest.mark.parametrize("what", ["imbalance", "pause"])
@@ -90,7 +90,7 @@ def test_without_a_fault_only_the_workload_may_be_named(what: str) -> None:
     remark = diagnosed(FaultClass.COMM_SLOW, 0, scope=Scope.WORKLOAD, isolate=False)
     assert judge(None, [remark]).class_right
     accused = judge(None, [remark, diagnosed(FaultClass.COMM_SLOW, 1)])
-    assert (accused.class_right, accused.wrong_isolations, accused.wrong_verdicts) == (False, 1, 1)
+    assert (accused.class_right, accused.wrong_isolations, accused.wrong_diagnoses) == (False, 1, 1)
 
 
 def test_a_fault_inside_a_rank_is_expected_of_its_node() -> None:
