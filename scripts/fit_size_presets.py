@@ -33,7 +33,7 @@ STARTS = 5
 ITERATIONS_MAX = 400
 LIKELIHOOD_GAIN_MIN = 1e-6  # per request and iteration; below it the fit has converged
 STD_MIN = 0.03
-SHORTEST_TOKENS = 0.5  # lower end of a request of one token, so that its logarithm stays near the others
+MIN_TOKENS = 0.5  # lower end of a request of one token, so that its logarithm stays near the others
 SAMPLES = 200_000
 
 Floats = npt.NDArray[np.float64]
@@ -122,7 +122,7 @@ def fitted(
 ) -> SizePreset:
     rng = np.random.default_rng(0)
     sizes = np.column_stack((inputs, outputs)).astype(float)
-    logs = np.log((sizes - rng.random(sizes.shape)).clip(min=SHORTEST_TOKENS))
+    logs = np.log((sizes - rng.random(sizes.shape)).clip(min=MIN_TOKENS))
     fields: dict[str, Any] = {
         "name": source.name,
         "components": likeliest(logs, COMPONENTS, starts=STARTS),

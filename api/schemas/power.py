@@ -23,7 +23,7 @@ from power.workload import Recorded, Sources
 DOMAIN_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,62}$"
 DomainName = Annotated[str, StringConstraints(pattern=DOMAIN_PATTERN)]
 MIN_TRACE_S = 1.0  # a burst has no rate for its repetition
-LONGEST_BUDGET = timedelta(days=7)  # a budget without expiry would outlive a dead planner
+MAX_BUDGET_VALIDITY = timedelta(days=7)  # a budget without expiry would outlive a dead planner
 
 Instant = Annotated[float, Field(ge=0, le=1e9)]
 Tokens = Annotated[int, Field(ge=1, le=MAX_TOKENS)]

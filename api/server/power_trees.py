@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from api.schemas.power import DOMAIN_PATTERN, LONGEST_BUDGET, PowerBudget, StoredBudget, StoredTree
+from api.schemas.power import DOMAIN_PATTERN, MAX_BUDGET_VALIDITY, PowerBudget, StoredBudget, StoredTree
 from api.server.collections import AuditVerbs, Collection
 from api.server.service import Service
 from api.server.versioned import DocumentVersion
@@ -91,8 +91,8 @@ def _budget_problems(
         allowed = f"allowed: 0 to {rating_w:,.10g} W, got {budget.limit_w:,.10g}"
         yield Problem("limit_w", f"is above the rating of {domain!r}; {allowed}")
     now = service.now()
-    if not now < budget.expires_at <= now + LONGEST_BUDGET:
-        allowed = f"after {now:%Y-%m-%d %H:%M:%SZ} and at most {LONGEST_BUDGET.days} days later"
+    if not now < budget.expires_at <= now + MAX_BUDGET_VALIDITY:
+        allowed = f"after {now:%Y-%m-%d %H:%M:%SZ} and at most {MAX_BUDGET_VALIDITY.days} days later"
         yield Problem("expires_at", f"allowed: {allowed}, got {budget.expires_at:%Y-%m-%d %H:%M:%S%z}")
 
 

@@ -25,7 +25,7 @@ from deploy.fault_monitor.loop import MonitorLoop, new_monitor_loop
 from deploy.telemetry.batch_codec import MAX_BODY_BYTES, BaseMissingError, WireError
 from fleetwright.telemetry.batch_format import PATH
 
-SLOWEST_BODY_S: Final = 10.0
+MAX_BODY_S: Final = 10.0
 
 
 def monitor_app(loop: MonitorLoop, *, registry: CollectorRegistry, token: str | None) -> FastAPI:
@@ -37,7 +37,7 @@ def monitor_app(loop: MonitorLoop, *, registry: CollectorRegistry, token: str | 
     @app.post(PATH, dependencies=guarded)
     async def observations(request: Request) -> Response:
         try:
-            body = await asyncio.wait_for(request.body(), SLOWEST_BODY_S)
+            body = await asyncio.wait_for(request.body(), MAX_BODY_S)
             loop.receive(body)
         except BaseMissingError as error:
             return _refused(409, "Conflict", str(error))

@@ -16,7 +16,7 @@ REPLY: Final = struct.Struct("!8sIIIddd")  # the mark, then a _Reply
 MARK: Final = b"fwprobew"
 MAX_PENDING: Final = 16  # trains of a peer: a reply arrives by the next poll
 LATEST_S: Final = 1e11  # of a clock
-LONGEST_S: Final = 60.0  # of a train's second half
+MAX_TRAIN_S: Final = 60.0  # of a train's second half
 
 
 class _Reply(NamedTuple):
@@ -65,4 +65,4 @@ def reply_of(node: int, number: int, probe: Probe) -> bytes | None:
 
 def _is_sane(reply: _Reply) -> bool:
     known = isfinite(reply.received_s) and 0.0 <= reply.received_s < LATEST_S
-    return known and (isnan(reply.tail_s) or 0.0 < reply.tail_s <= LONGEST_S)
+    return known and (isnan(reply.tail_s) or 0.0 < reply.tail_s <= MAX_TRAIN_S)

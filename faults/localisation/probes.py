@@ -30,7 +30,7 @@ FAR = 4.5  # scales, above which a young history learns nothing
 RUN = 4  # windows: noise alone (t4) is beyond 6 scales in so many once in 10^11, and a hiccup touches three
 OUTLIER_SCALES = 6.0  # scales
 CONTRADICTS = -3.0  # nats of a window's traffic: slightly slow links have less
-LONGEST = 250  # windows for which a run is counted
+MAX_RUN = 250  # windows for which a run is counted
 NEAR_FIRST = 1e9  # within a leaf no cable lies on the path, only both ends and the switch
 
 
@@ -146,7 +146,7 @@ def learnt(  # noqa: PLR0917 - arrays of one window
     z = residual / scale
     observed, outlier = np.isfinite(z), z > OUTLIER_SCALES
     begun = outlier & (before.run + np.uint8(1) == RUN) & (traffic <= CONTRADICTS)
-    run = np.where(outlier, np.minimum(before.run + np.uint8(1), LONGEST), 0).astype(np.uint8)
+    run = np.where(outlier, np.minimum(before.run + np.uint8(1), MAX_RUN), 0).astype(np.uint8)
     counts = [float(np.count_nonzero(of_way & side)) for side in (~of.away, of.away) for of_way in (begun, observed)]
     young = old.windows < float(settings.warm_windows)
     learning = observed & ~doubtful & ~(young & (np.abs(z) > FAR)) & (known.age[0] > 1)  # the first has no scatter

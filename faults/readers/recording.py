@@ -23,7 +23,7 @@ from fleet.documents import RuleError
 Content = bytes | Iterable[bytes]  # of a file: whole, or in chunks of any size
 
 DAY_S = 86_400.0
-LONGEST_S = 30 * DAY_S  # of a recording without a duration
+MAX_DURATION_S = 30 * DAY_S  # of a recording without a duration
 DUMPED_BEFORE_END_S = 1.5  # the schema's: dumps are requested that long before the run ends
 MAX_RUN_BYTES = 4 * 1024 * 1024
 
@@ -47,7 +47,7 @@ def read(files: Mapping[str, Content]) -> Recording:
     dumps = list(_dumps(files, tally=tally))
     # Without a t_go, the first operation in any dump.
     t_go_s = min((dump.first_s for _, dump in dumps), default=0.0) if run.t_go_s is None else run.t_go_s
-    latest_s = DAY_S + (LONGEST_S if run.duration_s is None else run.duration_s)
+    latest_s = DAY_S + (MAX_DURATION_S if run.duration_s is None else run.duration_s)
     job = run.job
     job_map = JobMap(job.nodes, job.rank_node, zero_s=t_go_s, earliest_s=-DAY_S, latest_s=latest_s)
     found = [

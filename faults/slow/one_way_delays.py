@@ -31,7 +31,7 @@ MIN_SIGMA: Final = 0.08
 MIN_DELAY_S: Final = 1e-4
 MAX_RECENT: Final = 1024  # messages that are not old enough, while the job is stopped
 KEPT_STEPS: Final = 8  # to wait for the other side of a pass
-LONGEST_S: Final = 10.0  # after a call; a longer time belongs to a step of this number before a restart
+MAX_DELAY_S: Final = 10.0  # after a call; a longer time belongs to a step of this number before a restart
 NO_TIME_S: Final = -1e-3  # below the time of any message by aligned clocks: one of them was set since
 
 
@@ -215,7 +215,7 @@ class Delays:
         if sent is None or got is None:
             return
         target, called_s, received_s = got
-        if received_s - sent[0] > LONGEST_S:
+        if received_s - sent[0] > MAX_DELAY_S:
             del self._called[step, source]
             return
         del self._waiting[step, source]

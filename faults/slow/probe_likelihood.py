@@ -24,7 +24,7 @@ from faults.slow.sparse_fit import Entity
 WIRE, COMPETING, FAST = 0.7, 0.25, 0.05  # shares, of trains of 64 KiB in a busy job (November 2026)
 HELD: Final = COMPETING / 2  # of them, at the target
 SIGMA: Final = 0.02  # measured 0.002 to 0.01
-FASTEST, LONGEST = 2.5, 4.0  # of r
+MAX_FASTER, MAX_SLOWER = 2.5, 4.0  # of r
 BIN: Final = 0.02
 SMOOTH: Final[Floats] = np.array([1.0, 2.0, 3.0, 2.0, 1.0]) / 9.0
 PRIOR: Final = 50.0  # weight of the formula, in probes
@@ -35,7 +35,7 @@ MIN: Final = 0.06  # of r, below which nothing is examined closer
 SINCE_S: Final = (1.0, 1.5, 2.0, 2.5, 3.5, 5.0, 7.0)  # moments of onset, before now
 MAX: Final = 4  # entities at once
 CLOSER_S: Final = 2.5  # of the probes that trigger a closer examination
-CENTRES: Final[Floats] = np.arange(-FASTEST, LONGEST, BIN) + BIN / 2
+CENTRES: Final[Floats] = np.arange(-MAX_FASTER, MAX_SLOWER, BIN) + BIN / 2
 SLOWDOWNS: Final[Floats] = np.arange(np.log(1.1), np.log(30.0), 1.5 * SIGMA)
 Table = dict[Direction, tuple[Floats, Floats]]  # per hypothesis its gain, and at which slowdown
 
@@ -204,7 +204,7 @@ def _table(counts: Floats) -> Floats:
 
 
 def _density(r: Floats) -> Floats:
-    found: Floats = WIRE * _normal(r) + np.where(r > 0, COMPETING * np.exp(-np.maximum(r, 0.0)), FAST / FASTEST)
+    found: Floats = WIRE * _normal(r) + np.where(r > 0, COMPETING * np.exp(-np.maximum(r, 0.0)), FAST / MAX_FASTER)
     return found
 
 
@@ -222,4 +222,4 @@ def _normal(r: Floats) -> Floats:
 
 
 def _bins(r: Floats) -> NDArray[np.int64]:
-    return np.clip((np.nan_to_num(r) + FASTEST) / BIN, 0, CENTRES.size - 1).astype(np.int64)
+    return np.clip((np.nan_to_num(r) + MAX_FASTER) / BIN, 0, CENTRES.size - 1).astype(np.int64)

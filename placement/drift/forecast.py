@@ -17,7 +17,7 @@ from placement.imbalance import imbalance
 from placement.layout import Layout
 
 CAUTION = 0.3  # over the number of back-tests: a single jump must not pass for a trend
-SHORTEST = 3  # windows; with fewer all candidates forecast the same
+MIN_WINDOWS = 3  # windows; with fewer all candidates forecast the same
 DRAWS = 32
 
 
@@ -69,7 +69,7 @@ def forecast(windows: Floats, *, ahead: int = 1) -> Forecast:
         raise RuleError([(("ahead",), f"must be at least 1, got {ahead}")])
     shares = shares_of(windows)
     best = NAIVE
-    if len(windows) >= SHORTEST:
+    if len(windows) >= MIN_WINDOWS:
         errors = [_error(shares, candidate) for candidate in CANDIDATES]
         at = int(np.argmin(errors))
         if errors[at] < errors[CANDIDATES.index(NAIVE)] * (1 - CAUTION / (len(windows) - 1)):

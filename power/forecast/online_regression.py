@@ -51,7 +51,7 @@ EARLY = 400.0  # readings over which larger steps shrink to these
 TRUSTED = 150.0  # readings learnt from before the weights are used
 WIDE = 8.0  # spreads; one outcome counts as at most so many when it is learnt from
 N_LAGS, N_QUANTILES = len(LAGS), len(QUANTILES)
-LONGEST = LAGS[-1]
+MAX_LAG = LAGS[-1]
 
 
 class Parts(NamedTuple):
@@ -237,13 +237,13 @@ def take(table: Floats, drivers: int, at_s: float, row_w: float) -> None:
     for lag in range(N_LAGS):
         if filled >= LAGS[lag]:
             _outcomes(parts, here, LAGS[lag], rises)
-            if parts.gram[0] >= TRUSTED + LONGEST:  # forecasts by the prior do not train the factors
+            if parts.gram[0] >= TRUSTED + MAX_LAG:  # forecasts by the prior do not train the factors
                 _calibrate(parts, _entry_of(parts, here - LAGS[lag]), lag, rises, boost)
-    if filled >= LONGEST:  # `rises` are those of the longest lag now, hence of all
-        _learn(parts, _entry_of(parts, here - LONGEST), rises)
+    if filled >= MAX_LAG:  # `rises` are those of the longest lag now, hence of all
+        _learn(parts, _entry_of(parts, here - MAX_LAG), rises)
         if here % SOLVE_EACH == 0:
             _solve(parts)
     prior_w = table[PRIOR_W] if table[PRIOR_W] > 0 else FIRST_RISE_SHARE * row_w
     _forecast(parts, _entry_of(parts, here), max(prior_w / table[UNIT_W] / FIRST_FACTORS[-1], MIN_OF_ALL))
     table[READINGS], table[AT_S] = here + 1.0, at_s
-    table[FILLED] = min(filled + 1.0, float(LONGEST))
+    table[FILLED] = min(filled + 1.0, float(MAX_LAG))

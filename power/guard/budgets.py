@@ -16,11 +16,11 @@ from fleet.documents import Frozen, RuleError, Violation
 from power.guard.settings import GuardSettings
 from power.telemetry import Budget
 
-LONGEST_S = 7 * 86_400.0  # a week of hours is a plan; a longer validity would hide a dead planner
+MAX_VALID_S = 7 * 86_400.0  # a week of hours is a plan; a longer validity would hide a dead planner
 MAX_ENTRIES = 1000
 MIN_W = 1.0  # no row draws less: a slip of the unit
 
-Age = Annotated[float, Field(ge=0, le=LONGEST_S)]
+Age = Annotated[float, Field(ge=0, le=MAX_VALID_S)]
 
 
 class BudgetError(RuleError):
@@ -113,6 +113,6 @@ def _violations(request: BudgetRequest, *, domain: str, settings: GuardSettings)
         if request.valid_s > 0 and entry.after_s >= request.valid_s:
             message = f"must be below valid_s ({request.valid_s:g}): the limit would never apply; got {entry.after_s:g}"
             yield ("limits", at, "after_s"), message
-    if not 0 < request.valid_s <= LONGEST_S:
+    if not 0 < request.valid_s <= MAX_VALID_S:
         past = " (it would have expired already)" if request.valid_s <= 0 else ""
-        yield ("valid_s",), f"must be above 0 and at most {LONGEST_S:g} s, got {request.valid_s:g}{past}"
+        yield ("valid_s",), f"must be above 0 and at most {MAX_VALID_S:g} s, got {request.valid_s:g}{past}"

@@ -17,7 +17,7 @@ from power.measured_models.tables import Points, TableKind
 
 FitT = TypeVar("FitT")
 
-FEWEST_FAMILIES = 2
+MIN_FAMILIES = 2
 
 
 def fit_curves(points: Points, *, base: PowerShares, date: dt.date, source: str | None = None) -> PowerShares:
@@ -48,9 +48,9 @@ def _serving(
     own: Sequence[ServingPoint], *, idle: Spread, source: str, date: dt.date
 ) -> tuple[BoardShares, list[ServingShares], list[Engine]]:
     families = serving.families_of(own)
-    if len(families) < FEWEST_FAMILIES:
-        message = f"{own[0].gpu}: {len(families)} engines were measured at {serving.FEWEST_POINTS} batches or more"
-        raise RuleError([((), f"{message}, expected at least {FEWEST_FAMILIES}")])
+    if len(families) < MIN_FAMILIES:
+        message = f"{own[0].gpu}: {len(families)} engines were measured at {serving.MIN_POINTS} batches or more"
+        raise RuleError([((), f"{message}, expected at least {MIN_FAMILIES}")])
     board = serving.board_shares(own, idle=idle, source=source, date=date)
     shares = serving.serving_shares(own, idle=idle.mid, source=source, date=date)
     saturation = shares.saturation if shares else max(serving.SATURATIONS)
@@ -62,7 +62,7 @@ def _with_limits(fitted: PowerShares, points: Points, *, source: str, date: dt.d
     if not points.limits:
         return fitted
     sweep = limits.Sweep(points.limits)
-    if len(sweep.shares) < limits.FEWEST_POINTS:
+    if len(sweep.shares) < limits.MIN_POINTS:
         message = f"no job draws over {limits.COMPUTE_BOUND:.0%} of its highest power limit, so no limit binds it"
         raise RuleError([(("power_limit",), message)])
     clock = limits.clock_shares(sweep, cited=fitted.clock, source=source, date=date)

@@ -20,7 +20,7 @@ COMPUTE_BOUND = 0.85  # share of the limit that a job draws unlimited, for its l
 POLCA_CLOCK, POLCA_SPEED = 1110 / 1410, 0.93
 SENSITIVITY = (1 / POLCA_SPEED - 1) / (1 / POLCA_CLOCK - 1)
 FLOORS, EXPONENTS = np.arange(0.0, 0.7, 0.01), np.arange(1.0, 4.0, 0.05)
-FEWEST_POINTS = 3
+MIN_POINTS = 3
 
 
 class Sweep:
@@ -62,7 +62,7 @@ def clock_shares(sweep: Sweep, *, cited: ClockShares, source: str, date: dt.date
 
 def limit_sweeps(sweep: Sweep, *, source: str, date: dt.date) -> list[LimitSweep]:
     """Fit each board type by itself, with the errors of held-out tasks."""
-    enough = [gpu for gpu in sweep.jobs if np.sum(sweep.boards == gpu) >= FEWEST_POINTS]
+    enough = [gpu for gpu in sweep.jobs if np.sum(sweep.boards == gpu) >= MIN_POINTS]
     return [_one(sweep, gpu, source, date) for gpu in sorted(enough)]
 
 

@@ -18,7 +18,7 @@ MAX_PROMPT_SHARE = 0.1  # of a run's time
 FILLING_TOKENS = 1024  # from here on a prompt fills an A100
 MAX_PROMPT_TOKENS = 8192  # longer is measured only as many short prompts, which attend to less
 MAX_TOKENS_AT_ONCE = 16_384  # beyond, some runs of the table broke off
-FEWEST = 3
+MIN_POINTS = 3
 
 
 def engines_of(points: Sequence[RequestPoint], *, idle: Mapping[str, float]) -> list[Engine]:
@@ -30,7 +30,7 @@ def engines_of(points: Sequence[RequestPoint], *, idle: Mapping[str, float]) -> 
 def _engine(runs: Sequence[RequestPoint], idle: float) -> Engine | None:
     lengths = _prompt_medians(runs)
     tokens = grouped((one for one in runs if _sound(one)), lambda one: one.batch)
-    if len(lengths) < FEWEST or len(tokens) < FEWEST:
+    if len(lengths) < MIN_POINTS or len(tokens) < MIN_POINTS:
         return None
     prompt_s, prompt_error = prompt_times(list(lengths), list(lengths.values()))
     token_s, growth, token_error = token_times(
@@ -78,7 +78,7 @@ def _token_rise(runs: Sequence[RequestPoint], idle: float) -> tuple[float, Error
         for one in runs
         if one.mean_share and one.peak_share and one.prompt_s < MAX_PROMPT_SHARE * one.whole_s
     ]
-    if len(shares) < FEWEST:
+    if len(shares) < MIN_POINTS:
         return 0.0, None
     error = error_of(_predicted_from_others(shares), shares)
     return round(max(0.0, float(np.mean(shares)) - idle), 4), error
@@ -86,7 +86,7 @@ def _token_rise(runs: Sequence[RequestPoint], idle: float) -> tuple[float, Error
 
 def _prompt_share(runs: Sequence[RequestPoint]) -> tuple[float, Error | None]:
     peaks = [one.peak_share for one in runs if one.peak_share and one.prompt_tokens * one.batch >= FILLING_TOKENS]
-    if len(peaks) < FEWEST:
+    if len(peaks) < MIN_POINTS:
         return 0.0, None
     return round(float(np.mean(peaks)), 4), error_of(_predicted_from_others(peaks), peaks)
 

@@ -17,15 +17,15 @@ from power.measured_models.document import BoardShares, Engine, Error, ServingSh
 from power.measured_models.points import ServingPoint, error_of, grouped, spread_of, token_times
 
 SATURATIONS = (64.0, 128.0, 256.0, 512.0)
-FEWEST_POINTS = 3  # of a family: a curve needs more than its two ends
-FEWEST_MODELS = 3  # one held out leaves two
+MIN_POINTS = 3  # of a family: a curve needs more than its two ends
+MIN_MODELS = 3  # one held out leaves two
 MIN_RISE = 0.005  # a board that writes tokens draws more than an idle one; keeps logarithms finite
 LOAD_EXPONENTS = np.arange(0.02, 1.0, 0.01)
 
 
 def families_of(points: Sequence[ServingPoint]) -> list[list[ServingPoint]]:
     """Return the families of configurations that differ in batch only and have enough members."""
-    return [family for family in grouped(points, lambda one: one.family).values() if len(family) >= FEWEST_POINTS]
+    return [family for family in grouped(points, lambda one: one.family).values() if len(family) >= MIN_POINTS]
 
 
 def board_shares(points: Sequence[ServingPoint], *, idle: Spread, source: str, date: dt.date) -> BoardShares:
@@ -54,7 +54,7 @@ def board_shares(points: Sequence[ServingPoint], *, idle: Spread, source: str, d
 
 def serving_shares(points: Sequence[ServingPoint], *, idle: float, source: str, date: dt.date) -> ServingShares | None:
     """Fit power by batch and model size; None if there are too few models to hold one out."""
-    if len({point.kin for point in points}) < FEWEST_MODELS:
+    if len({point.kin for point in points}) < MIN_MODELS:
         return None
     known = {each: _known_engine_error(points, idle, each) for each in SATURATIONS}
     saturation = min(known, key=lambda each: known[each].mean)

@@ -32,7 +32,7 @@ from power.workload.workload import TrainingJob
 SlackShare = Annotated[float, Field(gt=0, le=100)]
 
 CLOCK_STEP = 0.02  # two to three of the 15 MHz steps of an A100
-LOWEST_CLOCK = 0.3
+MIN_CLOCK = 0.3
 TRAINING_SLACK = 0.10  # POLCA reports 20 % of a training server's peak for 10 % of its speed (as quoted)
 
 SERVING = (
@@ -98,7 +98,7 @@ class Control:
     saved_w: Callable[[float], float]
 
 
-def clock_grid(lowest: float = LOWEST_CLOCK, step: float = CLOCK_STEP) -> tuple[float, ...]:
+def clock_grid(lowest: float = MIN_CLOCK, step: float = CLOCK_STEP) -> tuple[float, ...]:
     """Return the clocks from full clock down."""
     steps = int(round((FULL_CLOCK - lowest) / step, 6))
     return tuple(round(FULL_CLOCK - each * step, 6) for each in range(steps + 1))

@@ -11,7 +11,7 @@ from power.policies.thresholds import HIGH_CLOCK, LOW_CLOCK, OUT_OF_BAND_S, OneT
 from power.server_model import BLOOM_A100, ServerModel
 from power.workload.workload import TrainingJob
 
-LONGEST_DELAY_S = 3600.0
+MAX_DELAY_S = 3600.0
 OWN_ROUTER = frozenset({"ladder"})  # these change routing; the others leave it as configured
 OWN_DELAY_S = {
     "none": 0.0,
@@ -33,8 +33,8 @@ def policy_named(
     """Return a policy with its own parameters, and its own delay unless given: 2 s makes POLCA an in-band one."""
     if name not in OWN_DELAY_S:
         raise RuleError([(("policy",), f"must be one of {', '.join(POLICY_NAMES)}, got {name!r}")])
-    if command_delay_s is not None and not 0 <= command_delay_s <= LONGEST_DELAY_S:
-        raise RuleError([(("command_delay_s",), f"must be from 0 to {LONGEST_DELAY_S:g} s, got {command_delay_s:g}")])
+    if command_delay_s is not None and not 0 <= command_delay_s <= MAX_DELAY_S:
+        raise RuleError([(("command_delay_s",), f"must be from 0 to {MAX_DELAY_S:g} s, got {command_delay_s:g}")])
     delay_s = OWN_DELAY_S[name] if command_delay_s is None else command_delay_s
     match name:
         case "none":

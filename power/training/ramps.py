@@ -16,9 +16,9 @@ from power.training.swings import METER_S, SENSITIVITY, largest_rise_w
 from power.workload.workload import TrainingJob
 
 STEP_S = 0.005
-LOWEST_CLOCK = 0.2  # share left by the power brake; a ramp begins no lower
+MIN_CLOCK = 0.2  # share left by the power brake; a ramp begins no lower
 FLOORS = 21
-LONGEST = 1_000  # iterations that one may take; a slower ramp never gets there
+MAX_ITERATIONS = 1_000  # iterations that one may take; a slower ramp never gets there
 SAME_W = 1e-6
 
 
@@ -106,11 +106,11 @@ def _ramp(job: TrainingJob, rest_w: float, rise_w_per_s: float, work_s: float, s
         at = (np.arange(steps) + 1) * STEP_S
         watts = np.minimum(job.compute_w, rest_w + rise_w_per_s * at)
         above = np.clip((watts - job.trough_w) / swing_w, 0, 1)
-        clocks = np.maximum(LOWEST_CLOCK, above ** (1 / job.clock_exponent) if job.clock_exponent else above)
+        clocks = np.maximum(MIN_CLOCK, above ** (1 / job.clock_exponent) if job.clock_exponent else above)
         done_s = np.cumsum(STEP_S / (1 + sensitivity * (1 / clocks - 1)))
         if done_s[-1] >= work_s:
-            lowest_w = job.trough_w + swing_w * LOWEST_CLOCK**job.clock_exponent
+            lowest_w = job.trough_w + swing_w * MIN_CLOCK**job.clock_exponent
             return np.asarray(np.maximum(watts, lowest_w)[: int(np.searchsorted(done_s, work_s - STEP_S / 2)) + 1])
         steps *= 2
-        if steps * STEP_S > LONGEST * job.iteration_s + climb_s * 2:
+        if steps * STEP_S > MAX_ITERATIONS * job.iteration_s + climb_s * 2:
             raise RuleError([(("rise_w_per_s",), f"is too slow for an iteration of {job.iteration_s:g} s")])

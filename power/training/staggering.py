@@ -25,7 +25,7 @@ STEPS = 96
 RESTARTS = 24
 MAX_TRIED = 20_000  # combinations for an exact enumeration
 MAX_ROUNDS = 50
-LOWEST_CLOCK = 0.2
+MIN_CLOCK = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,17 +158,17 @@ def clock_within(
     staggered: Staggered | None = None,
 ) -> Cap:
     """Return the highest clock at which the jobs' peak stays within their share; one of `levels`, if given."""
-    lowest_w = _peak_w(jobs, LOWEST_CLOCK, staggered)
+    lowest_w = _peak_w(jobs, MIN_CLOCK, staggered)
     if lowest_w > share_w:
-        message = f"must be at least {lowest_w:g}, the peak at the lowest clock ({LOWEST_CLOCK}), got {share_w:g}"
+        message = f"must be at least {lowest_w:g}, the peak at the lowest clock ({MIN_CLOCK}), got {share_w:g}"
         raise RuleError([(("share_w",), message)])
-    low, high = LOWEST_CLOCK, 1.0
+    low, high = MIN_CLOCK, 1.0
     if _peak_w(jobs, high, staggered) <= share_w:
         low = high
     while high - low > 1e-9:
         middle = (low + high) / 2
         low, high = (middle, high) if _peak_w(jobs, middle, staggered) <= share_w else (low, middle)
-    clock = max((level for level in levels if level <= low + 1e-9), default=LOWEST_CLOCK) if levels else low
+    clock = max((level for level in levels if level <= low + 1e-9), default=MIN_CLOCK) if levels else low
     slowdown = max(job.compute_share * sensitivity * (1 / clock - 1) for job in jobs)
     return Cap(clock, _peak_w(jobs, clock, staggered), slowdown)
 

@@ -25,7 +25,7 @@ from fleet.documents import Frozen, RuleError, Violation, parse_document, read_m
 from power.arrays import Floats
 
 DAY_S = 86_400.0
-SHORTEST_DAYS = 14  # a shorter run is cut from so many days: else its few hours would contain all levels
+MIN_SOURCE_DAYS = 14  # a shorter run is cut from so many days: else its few hours would contain all levels
 MAX_DAYS = 400
 
 Level = Annotated[float, Field(ge=0, le=1)]
@@ -111,7 +111,7 @@ class Shape(Frozen):
 
     def drawn(self, *, days: float, rng: np.random.Generator) -> Curve:
         """Return a course of `days` days.  A course shorter than a fortnight contains the peak of a fortnight."""
-        steps = ceil(max(days, SHORTEST_DAYS) * DAY_S / self.step_s)
+        steps = ceil(max(days, MIN_SOURCE_DAYS) * DAY_S / self.step_s)
         time_s = self.step_s * np.arange(steps + 1, dtype=np.float64)
         latent = self._waves(time_s) + self.wander * self._wander(steps + 1, rng)
         ranks = np.argsort(np.argsort(latent, kind="stable"), kind="stable")

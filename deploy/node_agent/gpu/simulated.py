@@ -17,7 +17,7 @@ from power.curves import PowerCurve, power_curve
 
 CLOCK_STEP_MHZ = 15
 MIN_SHARE = 0.3  # of the rating, without a minimum in the catalogue
-LOWEST_SHARE = 0.15  # of the full clock, without a minimum in the catalogue
+MIN_CLOCK_SHARE = 0.15  # of the full clock, without a minimum in the catalogue
 FULL_MHZ = 1980.0  # without a full clock in the catalogue
 
 
@@ -62,7 +62,7 @@ class SimulatedDriver:
         """Return the catalogue's limits, or defaults."""
         self._board(uuid)
         spec = self.spec
-        full, lowest = int(self._full_mhz), int(spec.clock_min_mhz or LOWEST_SHARE * self._full_mhz)
+        full, lowest = int(self._full_mhz), int(spec.clock_min_mhz or MIN_CLOCK_SHARE * self._full_mhz)
         clocks = range(full, lowest - 1, -CLOCK_STEP_MHZ)
         min_w = spec.cap_min_w or MIN_SHARE * spec.rated_w
         return GpuLimits(

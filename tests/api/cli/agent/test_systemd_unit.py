@@ -8,7 +8,7 @@ from deploy.node_agent.gpu.cap_controller import RESTORE_TRIES, SETTLE_PERIODS
 from deploy.node_agent.gpu.node import STALE_PERIODS
 from tests.api.cli.units import Settings, arguments, assert_known, settings_of
 
-SLOWEST_S = 2.0  # poll period of a BMC
+MAX_POLL_S = 2.0  # poll period of a BMC
 
 
 @pytest.fixture
@@ -31,5 +31,5 @@ def test_the_unit_requires_a_token_and_has_its_state_file_in_a_writable_folder(s
 
 
 def test_the_stop_timeout_covers_the_restoration_of_caps(settings: Settings) -> None:
-    longest_s = STALE_PERIODS * SLOWEST_S + 5.0 + RESTORE_TRIES * SETTLE_PERIODS * SLOWEST_S
+    longest_s = STALE_PERIODS * MAX_POLL_S + 5.0 + RESTORE_TRIES * SETTLE_PERIODS * MAX_POLL_S
     assert int(settings["TimeoutStopSec"][0]) >= longest_s
