@@ -7,7 +7,7 @@ from pydantic import Field
 
 from fleet.documents import Frozen
 
-SILENCE: Final = "silence"  # evidence kind: no message.  Silence alone never isolates
+SILENCE: Final = "silence"  # evidence kind: no message.  Silence alone never justifies a quarantine
 
 
 class FaultClass(StrEnum):
@@ -54,7 +54,7 @@ class Diagnosis(Frozen):
     direction: Direction | None = None
     onset_s: float
     detected_s: float
-    isolate: bool  # whether the evidence justifies isolation; the quarantine policy decides
+    isolate: bool  # whether the evidence justifies a quarantine; the quarantine policy decides
     confidence: Share
     reason: str
     evidence: tuple[str, ...] = ()  # kinds of evidence

@@ -76,7 +76,7 @@ class ActiveFault:
     fault: FaultClass
     scope: str
     since: datetime
-    node: str | None  # if the diagnosis justifies its isolation
+    node: str | None  # if the diagnosis justifies its quarantine
 
 
 @dataclass(frozen=True, slots=True)

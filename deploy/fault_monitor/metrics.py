@@ -27,7 +27,7 @@ class MonitorMetrics:
         self._refused = counter("refused_batches", "Refused batches.", "reason")
         self._bytes = counter("batch_bytes", "Bytes of the accepted batches.")
         self._diagnoses = counter("diagnoses", "Diagnosed faults, each once.", "class", "scope")
-        self._isolations = counter("isolations_justified", "Faults whose evidence justifies isolation, each once.")
+        self._justified = counter("quarantines_justified", "Faults whose evidence justifies a quarantine, each once.")
         self._failures = counter("evaluation_failures", "Evaluations that raised an error.")
         self._reports = counter("reports", "Reports to the API, by outcome.", "outcome")
         self._bundles = counter("bundles", "Bundles, by whether they give the live diagnoses again.", "outcome")
@@ -44,7 +44,7 @@ class MonitorMetrics:
             buckets=_EVALUATION_BUCKETS_S,
             registry=registry,
         )
-        for plain in (self._observations, self._malformed, self._bytes, self._isolations, self._failures):
+        for plain in (self._observations, self._malformed, self._bytes, self._justified, self._failures):
             plain.labels(job)
         for reason in REFUSALS:
             self._refused.labels(job, reason)
@@ -64,11 +64,11 @@ class MonitorMetrics:
         self._refused.labels(self._job, reason).inc()
 
     def count_diagnosis(self, diagnosis: Diagnosis, *, new: bool, isolates: bool) -> None:
-        """Count a published diagnosis; each fault and each isolation counts once."""
+        """Count a published diagnosis; each fault counts once, and once as justified."""
         if new:
             self._diagnoses.labels(self._job, diagnosis.fault.value, diagnosis.scope.value).inc()
         if isolates:
-            self._isolations.labels(self._job).inc()
+            self._justified.labels(self._job).inc()
 
     def count_report(self, outcome: str) -> None:
         self._reports.labels(self._job, outcome).inc()

@@ -43,7 +43,7 @@ class DiagnosisChanges:
     """Selects the diagnoses to publish.  A fault is identified by its place and its detection time.
 
     new       a fault that was not published yet, also if it replaces a withdrawn one
-    updated   it justifies isolation now, has another place or direction, or its uncertainty has halved
+    updated   it justifies a quarantine now, has another place or direction, or its uncertainty has halved
     """
 
     def __init__(self, most: int = KEPT) -> None:

@@ -1,4 +1,4 @@
-"""The diagnosis of each kind of hang: class, place, confidence, reason, and whether it justifies isolation."""
+"""The diagnosis of each kind of hang: class, place, confidence, reason, and whether it justifies a quarantine."""
 
 from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from faults.hangs.frozen import Frozen

@@ -248,7 +248,7 @@ class LargeJobDetector:
         return str(self._names[int(diagnosis.switch.removeprefix("leaf-"))])
 
     def _lengthens_steps(self, diagnosis: Diagnosis) -> bool:
-        """Return whether steps are longer since the onset: no node is isolated for a fault without effect.
+        """Return whether steps are longer since the onset: a fault without effect justifies no quarantine.
 
         Without a baseline of steps, an edge is compared with edges that do the same; a node that computed longer from
         the start may have more to do.

@@ -22,7 +22,7 @@ class LargeJobSettings(Frozen):
     busy_ticks: Annotated[float, Field(ge=1, le=100)] = 5.0  # of 4 ms, below which busy time is a rounding error
     min_probes: Annotated[int, Field(ge=1, le=1000)] = 3  # of a pair in a window: of fewer all may have met traffic
     foreign_share: Share = 0.1  # of the fastest kind's bandwidth, above which foreign bytes explain slowness
-    chance_of_harm: Share = 0.05  # above, longer steps may be noise, and no node is isolated for them
+    chance_of_harm: Share = 0.05  # above, longer steps may be noise, and justify no quarantine
 
     localiser: LocaliserSettings = LocaliserSettings()
     stragglers: StragglerSettings = StragglerSettings()

@@ -126,7 +126,7 @@ def reported(named: Mapping[Key, Named], probe_fit: ProbeFit | None, *, min_conf
 def _hosts_and_leaves(named: Mapping[Key, Named], *, besides: Mapping[Key, Named]) -> dict[Key, Named]:
     """Leave out links, which the fit of traffic evaluates.
 
-    What only probes find is never isolated, because its effect on the job is unknown.
+    What only probes find never justifies a quarantine, because its effect on the job is unknown.
     """
     return {
         key: replace(one, diagnosis=one.diagnosis.model_copy(update={"isolate": False, "evidence": PROBE_EVIDENCE}))

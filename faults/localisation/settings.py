@@ -16,8 +16,8 @@ Positive = Annotated[float, Field(gt=0, le=1e6)]
 
 class LocaliserSettings(Frozen):
     false_per_week: Positive = 0.1  # false diagnoses of a healthy node or NIC; a tenth of the target
-    # Among 100,000 links, in proportion for fewer; they isolate no node.  In a job with rare faults the odds against a
-    # fault exceed this bar, and a less certain link is not reported.
+    # Among 100,000 links, in proportion for fewer; they justify no quarantine.  In a job with rare faults the odds
+    # against a fault exceed this bar, and a less certain link is not reported.
     false_links_per_week: Positive = 1000.0
     false_links_per_start: Positive = 0.1  # likewise, of those that are unusual from the first window on
     fault_every_h: Positive = (

@@ -72,14 +72,14 @@ def _is_link_of(earlier: Diagnosis, node: Diagnosis) -> bool:
 
 
 def _is_behind(earlier: Diagnosis, switch: Diagnosis) -> bool:
-    """A NIC or link that became slow together with a switch, and justifies no isolation, belongs to the switch."""
+    """A NIC or link that became slow together with a switch, and justifies no quarantine, belongs to the switch."""
     network = earlier.scope in (Scope.NODE, Scope.LINK) and earlier.fault is switch.fault and not earlier.isolate
     with_it = -TOGETHER_S <= earlier.onset_s - switch.onset_s <= SPREADING_S
     return switch.scope in SWITCHES and network and with_it
 
 
 def merged(before: Diagnosis, now: Diagnosis) -> Diagnosis:
-    """Return the more confident diagnosis with the earlier times; isolation stays justified."""
+    """Return the more confident diagnosis with the earlier times; a quarantine stays justified."""
     best = now if (now.confidence, now.isolate) > (before.confidence, before.isolate) else before
     return best.model_copy(
         update={

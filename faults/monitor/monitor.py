@@ -23,11 +23,11 @@ class CombinedDetector:
 
     NICs and links   diagnoses of both; for the same node that of the pairwise detector
     switches         while the fit diagnoses a leaf or uplink, only NICs and links that the fit diagnoses too
-    isolation        of a NIC only if both detectors justify it
+    quarantine       of a NIC only if both detectors justify it
     ranks            diagnoses of both; for the same rank that of the pairwise detector
 
     The pairwise detector takes a slow leaf for several slow nodes.  The fit needs four windows: a diagnosis does
-    not wait for it, an isolation does.
+    not wait for it, a quarantine does.
     """
 
     def __init__(self, pairwise: Detector, fit: Detector) -> None:
@@ -73,7 +73,7 @@ class Episode:
     """A stall from its first diagnosis until the job continues.
 
     no diagnosis yet   crashes are evaluated first, then hangs
-    after a hang       a stronger cause replaces a weaker one that isolates no node; vanished ranks are consequences
+    after a hang       a stronger cause replaces a weaker one without `isolate`; vanished ranks are consequences
     after a crash      everything else is its cascade
     """
 

@@ -93,7 +93,7 @@ def _not_justified(candidate: Candidate) -> Refusal | None:
     diagnosis = candidate.suspicion.diagnosis
     if diagnosis.scope not in NODES:
         return Guardrail.NOT_JUSTIFIED, f"a diagnosis of a {diagnosis.scope.value} never quarantines a node"
-    return None if diagnosis.isolate else (Guardrail.NOT_JUSTIFIED, "the evidence does not justify isolation")
+    return None if diagnosis.isolate else (Guardrail.NOT_JUSTIFIED, "the evidence does not justify a quarantine")
 
 
 def _silence(candidate: Candidate) -> Refusal | None:

@@ -73,7 +73,7 @@ def _pairs_on(uplink: int, fabric: Fabric) -> set[frozenset[int | None]]:
 
 
 def faulty_node(one: FaultEvent, fabric: Fabric) -> int | None:
-    """Return the node that may be isolated for the event; None for links, switches and look-alikes."""
+    """Return the node whose quarantine the event justifies; None for links, switches and look-alikes."""
     if one.kind in NICS:
         return int(fabric.node[one.at])
     return one.at if one.kind in _NODE else None
@@ -91,7 +91,7 @@ class Tally:
     named: Counter[FaultKind] = field(default_factory=Counter)  # in time
     late: Counter[FaultKind] = field(default_factory=Counter)
     ways: Counter[FaultKind] = field(default_factory=Counter)  # named with the right direction
-    isolated: Counter[FaultKind] = field(default_factory=Counter)  # eligible faults with a rightly isolated node
+    isolated: Counter[FaultKind] = field(default_factory=Counter)  # eligible faults with `isolate` for the right node
     hidden: Counter[FaultKind] = field(default_factory=Counter)  # eligible faults whose only observer was lost
     hidden_named: Counter[FaultKind] = field(default_factory=Counter)  # of these, named in time
     right: int = 0  # diagnoses

@@ -73,7 +73,7 @@ class Named:
     at_s: float
 
     def updated(self, evaluations: Sequence[NetworkFault], *, now_s: float) -> "Named":
-        """Return the same name; or the NIC for its link after probes, with the margin that isolation needs."""
+        """Return the same name; or the NIC for its link after probes, with the margin that a quarantine needs."""
         node, peer, _ = named(evaluations)
         if self.peer is None or peer is not None or node not in (self.node, self.peer):
             return self
@@ -185,7 +185,7 @@ def _workload(
 
 
 def _no_link(evaluations: Sequence[NetworkFault], node: int) -> bool:
-    """Return whether each of the node's links alone is so much less likely that the node may be isolated."""
+    """Return whether each of the node's links alone is so much less likely that the node may be quarantined."""
     found = informative(evaluations)
     sums: dict[bool, dict[Hypothesis, float]] = {True: {}, False: {}}
     for wire in found:
@@ -197,8 +197,9 @@ def _no_link(evaluations: Sequence[NetworkFault], node: int) -> bool:
 
 
 def _both_ways_or_one_way_evidence(found: Sequence[NetworkFault], one_way_evidence: set[str]) -> bool:
-    """Return whether isolation has enough evidence.  Over TCP a slow NIC slows row and column; one of them alone needs
-    one-way evidence.
+    """Return whether a quarantine has enough evidence.
+
+    Over TCP a slow NIC slows row and column; one of them alone needs one-way evidence.
     """
     both = np.median([wire.slow.entity.leak for wire in found]) > 0
     return bool(both or one_way_evidence)

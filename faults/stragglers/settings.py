@@ -29,7 +29,7 @@ class StragglerSettings(Frozen):
     hiccup_s: Positive = 12.0  # a slowdown that ends by then is no fault
     few: Annotated[int, Field(ge=2, le=100)] = 3  # peers of a role, for a usual
     alike: Annotated[float, Field(gt=0, lt=1)] = 0.5  # a replica this much as late as its node: data, not hardware
-    # A smaller effect is reported and not isolated, as in live jobs (docs/explanation/faults/slow.md, "Slow ranks"):
+    # A smaller effect is reported without `isolate`, as in live jobs (docs/explanation/faults/slow.md, "Slow ranks"):
     # a false alarm is nearly always small.
     isolated: Slowdown = 1.05
     forget_windows: Annotated[int, Field(ge=1, le=10_000)] = 6

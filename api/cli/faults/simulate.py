@@ -70,7 +70,7 @@ def simulate_command(
     """Measure the detectors on a simulated cluster with known faults.
 
     recall: faults of at least 1.25x with the right diagnosis within 30 s (straggler: 3 %, 4 minutes); precision: share
-    of the hardware diagnoses that name a present fault; false_isolations: diagnoses that justify the isolation of a
+    of the hardware diagnoses that name a present fault; false_isolations: diagnoses that justify the quarantine of a
     healthy node.  Equal options give equal results, except for run times.
     """
     if not 0 <= seed <= MAX_SEED:
@@ -111,7 +111,7 @@ def _remarks(found: Score) -> list[str]:
     recall, precision = _rate(found.recall, found.recall_interval), _rate(found.precision, found.precision_interval)
     per_week = f"{found.false_isolations_per_week_upper95:,.1f} a week"
     lines = [
-        f"recall {recall} of {found.faults:,} faults; precision {precision} of {found.verdicts:,} diagnoses",
+        f"recall {recall} of {found.faults:,} faults; precision {precision} of {found.diagnoses:,} diagnoses",
         f"{found.false_isolations:,} false isolations in {found.hours:,.4g} h: at most {per_week} with 95 % confidence",
     ]
     if found.hidden_faults:
@@ -124,10 +124,10 @@ def _remarks(found: Score) -> list[str]:
         f"{name}: detected after {times.p50:.1f} s (p95 {times.p95:.1f}, maximum {times.max:.1f})"
         for name, times in found.ttd_s.items()
     ]
-    if found.congestion_verdicts or found.workload_verdicts:
+    if found.congestion_diagnoses or found.workload_diagnoses:
         lines.append(
-            f"{found.congestion_verdicts:,} diagnoses of congestion by other jobs, "
-            f"{found.workload_verdicts:,} of the workload"
+            f"{found.congestion_diagnoses:,} diagnoses of congestion by other jobs, "
+            f"{found.workload_diagnoses:,} of the workload"
         )
     lines.append(
         f"an evaluation takes {1000 * found.compute_s_per_window:.1f} ms of CPU time per {found.window_s:g} s "

@@ -87,7 +87,7 @@ def test_a_crash_is_published_once_and_counted_and_its_bundle_replays(tmp_path: 
     (line,) = map(json.loads, fed.out.getvalue().splitlines())
     assert (line["class"], line["node"], line["isolate"]) == ("crash", 2, True)
     assert (fed.metric("diagnoses_total", **{"class": "crash", "scope": "rank"}), fed.metric("agents")) == (1.0, 4.0)
-    assert fed.metric("isolations_justified_total") == 1.0
+    assert fed.metric("quarantines_justified_total") == 1.0
     (bundle,) = kept(tmp_path)
     assert read_bundle(bundle.splitlines()).holds
 
@@ -144,7 +144,7 @@ def test_an_isolation_after_the_first_diagnosis_is_published_as_an_update(tmp_pa
         ("updated", 1, True),
     ]
     assert fed.metric("diagnoses_total", **{"class": "noncomm-hang", "scope": lines[0]["scope"]}) == 1.0
-    assert fed.metric("isolations_justified_total") == 1.0
+    assert fed.metric("quarantines_justified_total") == 1.0
     assert [diagnosis.isolate for diagnosis in fed.loop.diagnoses] == [True]
     proofs = [read_bundle(bundle.splitlines()) for bundle in kept(tmp_path)]
     assert any(diagnosis.isolate for proof in proofs for diagnosis in proof.diagnoses)
