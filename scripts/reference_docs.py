@@ -18,7 +18,7 @@ from api.cli.app import NAME, app
 from api.server.app import create_app
 from api.server.settings import Settings
 from api.store import Store
-from scripts.metric_checks import wrapper_prefixes
+from scripts.metric_checks import wrappers
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"
@@ -107,7 +107,7 @@ def _metrics() -> Iterator[tuple[str, str, str]]:
         for path in sorted((ROOT / package).rglob("*.py")):
             tree = ast.parse(path.read_text())
             module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-            prefixes = wrapper_prefixes(tree)
+            prefixes = {name: wrapper.prefix for name, wrapper in wrappers(tree).items() if wrapper.prefix}
             for node in ast.walk(tree):
                 name, text = _literals(node)
                 if name.startswith("fleetwright_") and " " in text:  # a help text, not a label

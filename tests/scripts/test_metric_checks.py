@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.metric_checks import base_name, registered_metrics, used_metrics
+from scripts.metric_checks import registered_metrics, series, unknown_metrics
 
 MODULE = """
 from prometheus_client import Counter, Gauge
@@ -17,6 +17,18 @@ def _gauge(name: str) -> Gauge:
 
 
 DEPTH = _gauge("queue_depth")
+"""
+TABLE = """
+from prometheus_client.core import GaugeMetricFamily
+
+RATIO = "fleetwright_demo_ratio"
+GAUGES = (("fleetwright_demo_watts", "Power."), ("fleetwright_demo_hertz", "Clock."))
+
+
+def collect():
+    yield from [GaugeMetricFamily(name, text) for name, text in GAUGES]
+    for name, text in ((RATIO, "Share."),):
+        yield GaugeMetricFamily(name, text)
 """
 ALERTS = "groups: [{name: demo, rules: [{alert: Stopped, expr: 'rate(fleetwright_demo_rounds_total[5m]) == 0'}]}]\n"
 
@@ -37,18 +49,43 @@ def project(tmp_path: Path) -> Path:
 
 def unknown(project: Path) -> list[tuple[str, int, str]]:
     """The mentioned metrics that no process registers."""
-    known = registered_metrics(project)
-    return [(path.name, line, name) for path, line, name in used_metrics(project) if base_name(name) not in known]
+    return [(path.name, line, name) for path, line, name in unknown_metrics(project)]
 
 
 def test_literals_and_wrapped_names_are_registered(project: Path) -> None:
-    assert registered_metrics(project) == {"fleetwright_demo_rounds", "fleetwright_demo_queue_depth"}
+    assert registered_metrics(project) == {
+        "fleetwright_demo_rounds": "Counter",
+        "fleetwright_demo_queue_depth": "Gauge",
+    }
     assert unknown(project) == []
 
 
-@pytest.mark.parametrize("suffix", ["_bucket", "_count", "_sum", "_total", ""])
-def test_a_suffix_of_the_exposition_belongs_to_its_family(suffix: str) -> None:
-    assert base_name(f"fleetwright_demo_wait_seconds{suffix}") == "fleetwright_demo_wait_seconds"
+@pytest.mark.parametrize(
+    ("kind", "suffix"),
+    [("Counter", "_total"), ("Gauge", ""), ("Histogram", "_bucket"), ("Histogram", "_count"), ("Histogram", "_sum")],
+)
+def test_a_suffix_of_the_exposition_belongs_to_its_family(kind: str, suffix: str) -> None:
+    assert f"fleetwright_demo_wait_seconds{suffix}" in set(series({"fleetwright_demo_wait_seconds": kind}))
+
+
+@pytest.mark.parametrize(
+    "name", ["fleetwright_demo_queue_depth_total", "fleetwright_demo_rounds", "fleetwright_demo_rounds_bucket"]
+)
+def test_a_suffix_of_another_type_is_reported(project: Path, name: str) -> None:
+    (project / "helm" / "fleetwright" / "files" / "dashboards" / "demo.json").write_text(f'{{"expr": "{name}"}}')
+    assert unknown(project) == [("demo.json", 1, name)]
+
+
+def test_a_literal_of_a_consumer_registers_nothing(project: Path) -> None:
+    (project / "deploy" / "metrics.py").write_text('READ = ("fleetwright_demo_missing", "fleetwright_demo_rounds")\n')
+    assert registered_metrics(project) == {}
+
+
+def test_a_table_of_names_is_registered(project: Path) -> None:
+    (project / "deploy" / "metrics.py").write_text(TABLE)
+    assert registered_metrics(project) == dict.fromkeys(
+        ("fleetwright_demo_watts", "fleetwright_demo_hertz", "fleetwright_demo_ratio"), "Gauge"
+    )
 
 
 def test_an_unknown_name_on_a_page_is_reported_with_its_line(project: Path) -> None:
