@@ -114,7 +114,7 @@ def test_the_fault_monitor_is_scraped_by_a_pod_monitor(helm3: Helm) -> None:
     ("given", "message"),
     [
         (["--set", "faultMonitor.enabled=true"], "faultMonitor.enabled is true, but faultMonitor.job has no nodes"),
-        ([*ON, *REPORTING[2:]], "faultMonitor.apiToken is given, but faultMonitor.names is empty"),
+        ([*ON, *REPORTING[2:]], "faultMonitor.apiToken.existingSecret is set, but faultMonitor.names is empty"),
         ([*ON, "--set", "faultMonitor.jobs=5"], "dditional propert.*jobs"),
     ],
 )

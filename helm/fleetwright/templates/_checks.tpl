@@ -1,4 +1,4 @@
-{{/* What the schema cannot say: fields that must agree.  All defects are named at once. */}}
+{{/* Rules between values, which values.schema.json cannot express.  One error lists all violations. */}}
 {{- define "fleetwright.checks" -}}
 {{- $problems := list -}}
 {{- $database := .Values.database -}}
@@ -11,11 +11,11 @@
 {{- end -}}
 {{- range $path, $name := dict "database.postgresql.urlSecret.name" $database.postgresql.urlSecret.name "migrations.urlSecret.name" .Values.migrations.urlSecret.name -}}
 {{- if $name -}}
-{{- $problems = append $problems (printf "%s is %q, but database.type is sqlite: set postgresql, or leave the name empty" $path $name) -}}
+{{- $problems = append $problems (printf "%s is %q, but database.type is sqlite: use postgresql, or leave the name empty" $path $name) -}}
 {{- end -}}
 {{- end -}}
 {{- else if not $database.postgresql.urlSecret.name -}}
-{{- $problems = append $problems "database.postgresql.urlSecret.name is empty: name the Secret that holds the address of the database" -}}
+{{- $problems = append $problems "database.postgresql.urlSecret.name is empty: set the name of the Secret with the database URL" -}}
 {{- end -}}
 {{- with .Values.api.autoscaling -}}
 {{- if and .enabled (gt (int .minReplicas) (int .maxReplicas)) -}}
@@ -35,7 +35,7 @@
 {{- end -}}
 {{- with .Values.controller -}}
 {{- if and .enabled .kubernetes.enabled (not .serviceAccount.create) (not .serviceAccount.name) -}}
-{{- $problems = append $problems "controller.kubernetes.enabled is true, but controller.serviceAccount.name is empty and none is made: every pod of the namespace would have the controller's rights" -}}
+{{- $problems = append $problems "controller.kubernetes.enabled is true, but controller.serviceAccount.name is empty and the chart creates none: every pod of the namespace would have the controller's permissions" -}}
 {{- end -}}
 {{- end -}}
 {{- with .Values.guard -}}
@@ -47,16 +47,16 @@
 {{- end -}}
 {{- with .Values.agent -}}
 {{- if and .enabled (not .token.existingSecret) (not .tls.existingSecret) -}}
-{{- $problems = append $problems "agent.enabled is true, but agent.token.existingSecret and agent.tls.existingSecret are empty: whoever reaches the port could slow the nodes" -}}
+{{- $problems = append $problems "agent.enabled is true, but agent.token.existingSecret and agent.tls.existingSecret are empty: every client that reaches the port could lower the nodes' clocks" -}}
 {{- end -}}
 {{- if and .enabled .act (lt (int .terminationGracePeriodSeconds) 30) -}}
-{{- $problems = append $problems (printf "agent.terminationGracePeriodSeconds is %d: allowed with agent.act are 30 to 3600, or caps stay behind" (int .terminationGracePeriodSeconds)) -}}
+{{- $problems = append $problems (printf "agent.terminationGracePeriodSeconds is %d: allowed with agent.act are 30 to 3600, because the agent must restore caps" (int .terminationGracePeriodSeconds)) -}}
 {{- end -}}
 {{- if and .enabled .token.existingSecret $.Values.guard.enabled (not $.Values.guard.agentToken.existingSecret) -}}
-{{- $problems = append $problems "agent.token is given, but guard.agentToken.existingSecret is empty: the agents would refuse the guard" -}}
+{{- $problems = append $problems "agent.token.existingSecret is set, but guard.agentToken.existingSecret is empty: the agents would reject the guard" -}}
 {{- end -}}
 {{- if and .enabled .tls.existingSecret $.Values.guard.enabled (not $.Values.guard.agentTls.existingSecret) -}}
-{{- $problems = append $problems "agent.tls is given, but guard.agentTls.existingSecret is empty: the agents would refuse the guard" -}}
+{{- $problems = append $problems "agent.tls.existingSecret is set, but guard.agentTls.existingSecret is empty: the agents would reject the guard" -}}
 {{- end -}}
 {{- end -}}
 {{- with .Values.faultMonitor -}}
@@ -64,18 +64,18 @@
 {{- $problems = append $problems "faultMonitor.enabled is true, but faultMonitor.job has no nodes" -}}
 {{- end -}}
 {{- if and .enabled .apiToken.existingSecret (not .names) -}}
-{{- $problems = append $problems "faultMonitor.apiToken is given, but faultMonitor.names is empty: diagnoses are reported with the node names of the fleet" -}}
+{{- $problems = append $problems "faultMonitor.apiToken.existingSecret is set, but faultMonitor.names is empty: reports need the fleet's node names" -}}
 {{- end -}}
 {{- end -}}
 {{- with .Values.remediation -}}
 {{- if and .enabled (not .rayAddress) -}}
-{{- $problems = append $problems "remediation.enabled is true, but remediation.rayAddress is empty: give HOST:PORT of the Ray cluster's head" -}}
+{{- $problems = append $problems "remediation.enabled is true, but remediation.rayAddress is empty: set HOST:PORT of the Ray cluster's head" -}}
 {{- end -}}
 {{- if and .enabled $.Values.networkPolicy.enabled (not $.Values.networkPolicy.remediationPeers) -}}
-{{- $problems = append $problems "remediation.enabled is true, but networkPolicy.remediationPeers is empty: name the pods of its Ray cluster" -}}
+{{- $problems = append $problems "remediation.enabled is true, but networkPolicy.remediationPeers is empty: set the pods of its Ray cluster" -}}
 {{- end -}}
 {{- end -}}
 {{- if $problems -}}
-{{- printf "\n\nThese values do not fit together:\n  - %s\n" (join "\n  - " $problems) | fail -}}
+{{- printf "\n\nThese values are inconsistent:\n  - %s\n" (join "\n  - " $problems) | fail -}}
 {{- end -}}
 {{- end -}}

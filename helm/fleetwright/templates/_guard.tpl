@@ -1,4 +1,4 @@
-{{/* The guard's file: what the values say, its mode, and where its tokens are mounted. */}}
+{{/* The guard's configuration file: guard.config with the mode and the paths of tokens and certificates. */}}
 {{- define "fleetwright.guardFile" -}}
 {{- $guard := .Values.guard -}}
 {{- $file := dict "mode" (ternary "apply" "observe" $guard.apply) -}}

@@ -1,4 +1,4 @@
-{{/* Names and labels.  Prefixes are cut to 42 characters: the longest name adds 17 ("-migrate-" and a hash) and a Job's may have 63. */}}
+{{/* Names and labels.  Prefixes have at most 42 characters: the longest suffix has 17 ("-migrate-" and a hash), and a Job's name at most 63. */}}
 
 {{- define "fleetwright.name" -}}
 {{- default .Chart.Name .Values.nameOverride | trunc 42 | trimSuffix "-" -}}
@@ -22,7 +22,7 @@ app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
-{{/* Labels of the pods of one component; without versions, so that a new chart alone restarts nothing: (dict "root" $ "component" "api"). */}}
+{{/* Labels of the pods of one component; without versions, so that a new chart version alone restarts no pods: (dict "root" $ "component" "api"). */}}
 {{- define "fleetwright.podLabels" -}}
 {{ include "fleetwright.selectorLabels" . }}
 app.kubernetes.io/part-of: fleetwright
@@ -49,7 +49,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end -}}
 {{- end -}}
 
-{{/* The controller's Role in another namespace: releases of the same name in two namespaces must not share one. */}}
+{{/* The controller's Role in another namespace; the hash separates releases of the same name in different namespaces. */}}
 {{- define "fleetwright.rightsName" -}}
 {{- printf "%s-%s" (include "fleetwright.fullname" .) (sha256sum .Release.Namespace | trunc 8) -}}-controller
 {{- end -}}

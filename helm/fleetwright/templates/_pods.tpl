@@ -1,10 +1,10 @@
-{{/* What the pods have in common. */}}
+{{/* Parts of all pods. */}}
 
-{{/* The head of every pod: (dict "root" $ "serviceAccountName" "…"), with "callsKubernetes" true where one has to. */}}
+{{/* Start of every pod's spec: (dict "root" $ "serviceAccountName" "…"), with "callsKubernetes" true to mount the token. */}}
 {{- define "fleetwright.podHead" -}}
 serviceAccountName: {{ .serviceAccountName }}
 automountServiceAccountToken: {{ default false .callsKubernetes }}
-# Or a Service named fleetwright would set FLEETWRIGHT_PORT=tcp://… in the pods, a setting of ours.
+# For a Service named fleetwright, service links would set FLEETWRIGHT_PORT=tcp://…, which the API reads as its port.
 enableServiceLinks: false
 {{- with .root.Values.imagePullSecrets }}
 imagePullSecrets:
@@ -14,7 +14,7 @@ securityContext:
   {{- toYaml .root.Values.podSecurityContext | nindent 2 }}
 {{- end -}}
 
-{{/* Where the pods of one component may run: the component's values. */}}
+{{/* Scheduling of one component's pods, from the component's values. */}}
 {{- define "fleetwright.scheduling" -}}
 {{- with .priorityClassName }}
 priorityClassName: {{ . }}
@@ -33,7 +33,7 @@ affinity:
 {{- end }}
 {{- end -}}
 
-{{/* The head of every container. */}}
+{{/* Start of every container's spec. */}}
 {{- define "fleetwright.containerHead" -}}
 image: {{ include "fleetwright.image" . | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}

@@ -4,7 +4,7 @@
 {{- default (printf "%s-bootstrap-token" (include "fleetwright.fullname" .)) .Values.auth.bootstrapToken.existingSecret -}}
 {{- end -}}
 
-{{/* The made token: the one in the cluster, else a new one, drawn once a rendering (kept in .Values, which all templates share). */}}
+{{/* The generated token: from the Secret in the cluster, else new.  Kept in .Values, so that all templates render the same one. */}}
 {{- define "fleetwright.bootstrapToken" -}}
 {{- if not (hasKey .Values "_bootstrapToken") -}}
 {{- $token := printf "fw_%s_%s" (randAlphaNum 12 | lower) (randAlphaNum 43) -}}
@@ -17,7 +17,7 @@
 {{- .Values._bootstrapToken -}}
 {{- end -}}
 
-{{/* Pods restart when the generated token changes.  Part of a salted hash: it does not reveal the token. */}}
+{{/* Restarts pods when the generated token changes.  A truncated, salted hash does not reveal the token. */}}
 {{- define "fleetwright.tokenChecksum" -}}
 {{- if not .Values.auth.bootstrapToken.existingSecret -}}
 checksum/bootstrap-token: {{ printf "%s/%s/%s" .Release.Namespace .Release.Name (include "fleetwright.bootstrapToken" .) | sha256sum | trunc 16 | quote }}
