@@ -26,6 +26,7 @@ RENAMED_ACTIONS = {
         for decision in ("suspect", "clear", "propose", "refuse", "probe", "release", "open-breaker", "close-breaker")
     },
 }
+RENAMED_SUBJECTS = {"faults/verdicts/": "faults/diagnoses/", "faults/isolation/": "faults/quarantine/"}
 
 router = APIRouter(tags=["audit"], route_class=AuthenticatedRoute)
 
@@ -54,4 +55,13 @@ async def check_audit(service: ServiceOf, _principal: Admin) -> AuditCheck:
 
 def _entry(record: AuditRecord) -> AuditEntry:
     entry = AuditEntry.model_validate(record, from_attributes=True)
-    return entry.model_copy(update={"action": RENAMED_ACTIONS.get(entry.action, entry.action)})
+    return entry.model_copy(
+        update={"action": RENAMED_ACTIONS.get(entry.action, entry.action), "subject": _subject(entry.subject)}
+    )
+
+
+def _subject(path: str) -> str:
+    for old, new in RENAMED_SUBJECTS.items():
+        if path.startswith(old):
+            return new + path.removeprefix(old)
+    return path
