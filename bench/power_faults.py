@@ -11,8 +11,8 @@ For every brake, the worst of all
     unseen_s    telemetry lost: from the end of the last reading to the command
     spare_s     telemetry lost: margin of the breaker's curve when the brake had worked, had every server jumped to its
                 highest draw at full clocks when the last reading ended
-    bites_s     from the command to the end of the first window in which no server can draw more than under the brake: the
-                brake takes 5 s and windows are 2 s long, so 8 s is the minimum
+    bites_s     from the command to the end of the first window in which no server can draw more than under the brake:
+                the brake takes 5 s and windows are 2 s long, so 8 s is the minimum
 
 `breaker_pct`: heat of the breaker (the guard's thermal model on true means of 2 s, its rating the budget; it opens at
 100).  Readings are the row's true ones, also where the meter is biased.

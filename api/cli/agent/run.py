@@ -84,8 +84,7 @@ def agent(
     gpu: Annotated[str, typer.Option(metavar="NAME", help="GPU type of the simulated boards.")] = "H100-SXM",
     gpus: Annotated[int, typer.Option(metavar="COUNT", min=1, max=64, help="How many simulated GPUs.")] = 8,
     ignored_share: Annotated[
-        float,
-        typer.Option(metavar="SHARE", min=0.0, max=1.0, help="Commands that the simulated driver ignores."),
+        float, typer.Option(metavar="SHARE", min=0.0, max=1.0, help="Commands that the simulated driver ignores.")
     ] = 0.0,
     seed: Annotated[int, typer.Option(help="Of the simulated faults.")] = 0,
     host: HostOption = "127.0.0.1",
