@@ -45,7 +45,7 @@ class GuardFile(Frozen):
     mode: ActuationMode = ActuationMode.OBSERVE
     policy: Name = "ladder"
     command_delay_s: Annotated[float, Field(ge=0, le=3600)] = 1.0
-    guard: Name = "guard"  # how agents know it
+    guard: Name = "guard"  # its name at the agents
     lease_s: Annotated[float, Field(gt=0, le=3600)] = 10.0  # of the agents, after the last contact
     answer_s: Annotated[float, Field(gt=0, le=10)] = 0.8  # timeout of agents and meter
     meter: Url | None = None  # of the whole row; without one the agents' watts are added up

@@ -97,7 +97,7 @@ def agent(
     ] = False,
     tls_cert: Annotated[Path | None, _file("Certificate of the agent; with the next two: mutual TLS.")] = None,
     tls_key: Annotated[Path | None, _file("Its key.")] = None,
-    client_ca: Annotated[Path | None, _file("Authority of the clients that are let in.")] = None,
+    client_ca: Annotated[Path | None, _file("Authority of the accepted client certificates.")] = None,
     log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
     """Run the agent of one node: caps with leases, telemetry."""

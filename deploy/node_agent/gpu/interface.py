@@ -88,7 +88,7 @@ class GpuDriver(Protocol):
 
     @property
     def epoch(self) -> int:
-        """Return how many loads of the driver were noticed."""
+        """Return how many loads of the driver were detected."""
 
     def identities(self) -> Sequence[GpuIdentity]:
         """Return the GPUs as of the last load."""
