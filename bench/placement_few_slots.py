@@ -189,7 +189,7 @@ def planned_for_best_split(tokens: Floats, *, slots: int, gpus: int) -> float:
     even them out.  So single copies are packed on such GPUs and the rest.
     """
     weights = tokens / tokens.sum(axis=1, keepdims=True) * gpus
-    counts = greedy_counts(weights, slots=slots, most=gpus)
+    counts = greedy_counts(weights, slots=slots, max_copies=gpus)
     return float(np.mean([_packed(*layer, gpus) for layer in zip(tokens, counts, strict=True)]))
 
 

@@ -49,8 +49,8 @@ HEAD: Final = frozenset({"bundle", "dropped", "job", "settings", "told", "versio
 
 
 class CallLog:
-    def __init__(self, most: int = MAX_CALLS) -> None:
-        self._calls: deque[Call] = deque(maxlen=most)
+    def __init__(self, max_calls: int = MAX_CALLS) -> None:
+        self._calls: deque[Call] = deque(maxlen=max_calls)
         self.dropped = 0
 
     def add(self, call: Call) -> None:

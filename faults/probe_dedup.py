@@ -16,10 +16,10 @@ _Open = tuple[float, bool]  # when it was sent, and whether the sender has repor
 
 
 class ProbeDeduplicator:
-    """Deduplication of probes for all pairs of nodes; beyond `most` pairs senders' reports are dropped."""
+    """Deduplication of probes for all pairs of nodes; beyond `max_pairs` pairs senders' reports are dropped."""
 
-    def __init__(self, nodes: int, *, most: int) -> None:
-        self._nodes, self._most = nodes, most
+    def __init__(self, nodes: int, *, max_pairs: int) -> None:
+        self._nodes, self._max_pairs = nodes, max_pairs
         self._open: dict[Pair, list[_Open]] = {}
 
     def __len__(self) -> int:
@@ -39,7 +39,7 @@ class ProbeDeduplicator:
         source, target = (observation.node, observation.peer) if by_sender else (observation.peer, observation.node)
         opened = self._open.get((source, target))
         if opened is None:
-            if len(self._open) >= self._most:
+            if len(self._open) >= self._max_pairs:
                 return None if by_sender else observation
             opened = self._open[source, target] = []
         if _known(opened, values.sent_s, by_sender=by_sender):

@@ -27,11 +27,11 @@ class CsvTable:
     lines: Sequence[tuple[int, Sequence[str]]]  # line number and cells; without empty lines
 
     @classmethod
-    def read(cls, text: str, *, name: str, most: int) -> Self:
-        """Read at most one row more than `most`, so that the caller can report too many."""
+    def read(cls, text: str, *, name: str, max_rows: int) -> Self:
+        """Read at most one row more than `max_rows`, so that the caller can report too many."""
         rows = csv.reader(io.StringIO(text))
         header = names_of(next(rows, []))
-        return cls(name, header, [(rows.line_num, row) for row in islice(rows, most + 1) if row])
+        return cls(name, header, [(rows.line_num, row) for row in islice(rows, max_rows + 1) if row])
 
     def require_cells(self, columns: Iterable[int]) -> None:
         """Refuse rows that end before one of the columns."""

@@ -54,8 +54,8 @@ class UnknownNameError(FleetwrightError):
         super().__init__(f"unknown {kind} {name!r}{hint}")
 
 
-def nearest_names(name: str, known: Iterable[str], *, most: int = 3) -> tuple[str, ...]:
+def nearest_names(name: str, known: Iterable[str], *, max_names: int = 3) -> tuple[str, ...]:
     """The known names closest to a misspelt one, closest first, comparing without case."""
     by_folded = {candidate.casefold(): candidate for candidate in known}
-    close = difflib.get_close_matches(name.casefold(), by_folded, n=most, cutoff=0.5)
+    close = difflib.get_close_matches(name.casefold(), by_folded, n=max_names, cutoff=0.5)
     return tuple(by_folded[folded] for folded in close)

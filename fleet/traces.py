@@ -96,7 +96,7 @@ class Trace:
 
 def read_trace(text: str, *, name: str) -> Trace:
     """The trace in a CSV text.  `name` is the file's name in errors; these name line, column and allowed values."""
-    table = CsvTable.read(text, name=name, most=MAX_REQUESTS)
+    table = CsvTable.read(text, name=name, max_rows=MAX_REQUESTS)
     form = _form_of(table.header, name)
     time, *sizes = (table.header.index(each) for each in (_time_column(form, table.header), form.inputs, form.outputs))
     if not 1 <= len(table.lines) <= MAX_REQUESTS:

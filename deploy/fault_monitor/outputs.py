@@ -46,8 +46,8 @@ class DiagnosisChanges:
     updated   it justifies a quarantine now, has another place or direction, or its uncertainty has halved
     """
 
-    def __init__(self, most: int = KEPT) -> None:
-        self._most = most
+    def __init__(self, max_kept: int = KEPT) -> None:
+        self._max_kept = max_kept
         self._published: dict[tuple[Key, float], Diagnosis] = {}
 
     def of(self, active: Iterable[Diagnosis]) -> Iterator[DiagnosisChange]:
@@ -56,7 +56,7 @@ class DiagnosisChanges:
             before = self._published.pop(fault, None)
             better = before is None or _is_better(before, diagnosis)
             self._published[fault] = diagnosis if before is None or better else before
-            if len(self._published) > self._most:
+            if len(self._published) > self._max_kept:
                 del self._published[next(iter(self._published))]  # the fault that has been inactive longest
             if before is None:
                 yield DiagnosisChange(diagnosis, Change.NEW, diagnosis.isolate)

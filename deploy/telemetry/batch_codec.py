@@ -112,13 +112,13 @@ def decode(body: bytes, *, held_of: HeldOf) -> tuple[Batch, Base]:
         raise BaseMissingError("builds on a batch that is not held")
     before = held or NOTHING
     samples: list[Sample] = []
-    for run in _list(document, "looks", most=MAX_POLLS):
+    for run in _list(document, "looks", max_length=MAX_POLLS):
         samples += _samples(run, before, node=node, sent_s=sent_s)
         before = Base(number, samples[-1].peers, samples[-1].rows)
     if len(samples) > MAX_POLLS:
         raise WireError(f"expected at most {MAX_POLLS} looks")
     rank, prober = _rank(document), _is_of_a_prober(document)
-    found = _list(document, "others", most=MAX_OTHERS)
+    found = _list(document, "others", max_length=MAX_OTHERS)
     others = _others(found, node=node, rank=rank, prober=prober, sent_s=sent_s)
     batch = Batch(session, number, node, sent_s, tuple(samples), others, len(found) - len(others), rank, prober)
     return batch, before._replace(number=number)
@@ -143,10 +143,10 @@ def _samples(run: Any, before: Base, *, node: int, sent_s: float) -> list[Sample
     offsets_ms, packed_peers, packed_rows = run
     if any(type(offset) is not int or abs(offset) > 86_400_000 for offset in offsets_ms):
         raise WireError("expected times in milliseconds")
-    peers = before.peers if packed_peers is None else np.cumsum(_unpacked(packed_peers, most=MAX_PEERS))
+    peers = before.peers if packed_peers is None else np.cumsum(_unpacked(packed_peers, max_length=MAX_PEERS))
     if packed_peers is not None and (np.any(peers < 0) or np.any(peers >= MAX_PEERS) or np.any(np.diff(peers) <= 0)):
         raise WireError("expected peers in rising order")
-    changes = _unpacked(packed_rows, most=MAX_PEERS * COLUMNS)
+    changes = _unpacked(packed_rows, max_length=MAX_PEERS * COLUMNS)
     if changes.size != len(offsets_ms) * peers.size * COLUMNS:
         raise WireError("expected a row for each look and peer")
     by_poll = changes.reshape(COLUMNS, len(offsets_ms), peers.size).transpose(1, 2, 0)
@@ -236,10 +236,10 @@ def _is_of_a_prober(document: dict[str, Any]) -> bool:
     return True
 
 
-def _list(document: dict[str, Any], key: str, *, most: int) -> list[Any]:
+def _list(document: dict[str, Any], key: str, *, max_length: int) -> list[Any]:
     found = document.get(key)
-    if type(found) is not list or len(found) > most:
-        raise WireError(f"expected at most {most} {key}")
+    if type(found) is not list or len(found) > max_length:
+        raise WireError(f"expected at most {max_length} {key}")
     return found
 
 
@@ -265,7 +265,7 @@ def _packed(values: Ints) -> str:
     return base64.b64encode(flat.tobytes()).decode()
 
 
-def _unpacked(text: Any, *, most: int) -> Ints:
+def _unpacked(text: Any, *, max_length: int) -> Ints:
     if type(text) is not str or len(text) > MAX_BYTES:
         raise WireError("expected packed numbers")
     try:
@@ -275,7 +275,7 @@ def _unpacked(text: Any, *, most: int) -> Ints:
     if flat.size == 0:
         return np.empty(0, np.int64)
     ends = np.flatnonzero(flat < 0x80)
-    if ends.size == 0 or ends[-1] != flat.size - 1 or ends.size > most:
+    if ends.size == 0 or ends[-1] != flat.size - 1 or ends.size > max_length:
         raise WireError("expected whole packed numbers")
     starts = np.r_[0, ends[:-1] + 1]
     place = np.arange(flat.size) - np.repeat(starts, ends - starts + 1)

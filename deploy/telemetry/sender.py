@@ -87,20 +87,20 @@ class Alarms:
         return raised
 
 
-def thinned(samples: list[Sample], most: int) -> list[Sample]:
+def thinned(samples: list[Sample], max_count: int) -> list[Sample]:
     """Return at most so many polls, evenly spaced, the newest included: counters are cumulative."""
-    if len(samples) <= most:
+    if len(samples) <= max_count:
         return samples
-    picked = np.linspace(len(samples) - 1, 0, num=max(1, most), endpoint=most > 1).round().astype(int)
+    picked = np.linspace(len(samples) - 1, 0, num=max(1, max_count), endpoint=max_count > 1).round().astype(int)
     return [samples[at] for at in sorted(set(picked.tolist()))]
 
 
-def affordable(others: Sequence[Observation], most: int) -> list[Observation]:
+def affordable(others: Sequence[Observation], max_count: int) -> list[Observation]:
     """Return at most so many, in order: first rare kinds, then the newest heartbeat of each rank, then the newest.
 
     Replies to probes come last, because the receivers usually report them too.
     """
-    if len(others) <= most:
+    if len(others) <= max_count:
         return list(others)
     newest_beat = {
         observation.rank: at for at, observation in enumerate(others) if isinstance(observation.values, Heartbeat)
@@ -114,7 +114,7 @@ def affordable(others: Sequence[Observation], most: int) -> list[Observation]:
         common = isinstance(values, Collective | PointToPoint | Heartbeat)
         return (0 if not common else 1 if at in beats else 2), -at
 
-    return [others[at] for at in sorted(sorted(range(len(others)), key=rank_of)[:most])]
+    return [others[at] for at in sorted(sorted(range(len(others)), key=rank_of)[:max_count])]
 
 
 class Content(NamedTuple):

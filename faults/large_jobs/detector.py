@@ -151,7 +151,7 @@ class LargeJobDetector:
         self.settings = settings or LargeJobSettings()
         self._job = job
         self._pairs = Pairs(job.nodes, self.settings.max_pairs)
-        self._ends = ProbeDeduplicator(job.nodes, most=self.settings.max_pairs)
+        self._ends = ProbeDeduplicator(job.nodes, max_pairs=self.settings.max_pairs)
         self._gap_tracker = GapTracker(job)
         late_s = self.settings.late_s
         self._open = Windows(_Open, length_s=self.settings.window_s, late_s=late_s)

@@ -36,27 +36,27 @@ def parse_record(data: bytes | str) -> Record:
     return found
 
 
-def whole(record: Record, key: str, *, most: int = MAX, missing: int | None = None) -> int:
-    """Return a whole number from 0 to `most`; if absent, `missing` if that is given."""
+def whole(record: Record, key: str, *, maximum: int = MAX, missing: int | None = None) -> int:
+    """Return a whole number from 0 to `maximum`; if absent, `missing` if that is given."""
     value = record.get(key, missing)
-    if type(value) is not int or not 0 <= value <= most:
+    if type(value) is not int or not 0 <= value <= maximum:
         raise MalformedError(f"{key} is no whole number in range")
     return value
 
 
-def number(record: Record, key: str, *, least: float = 0.0, most: float = float(MAX)) -> float:
-    return in_range(record.get(key), key, least=least, most=most)
+def number(record: Record, key: str, *, minimum: float = 0.0, maximum: float = float(MAX)) -> float:
+    return in_range(record.get(key), key, minimum=minimum, maximum=maximum)
 
 
-def in_range(value: Any, key: str, *, least: float = 0.0, most: float = float(MAX)) -> float:
+def in_range(value: Any, key: str, *, minimum: float = 0.0, maximum: float = float(MAX)) -> float:
     """Return a finite number in range; `key` names the defect."""
-    if type(value) not in (int, float) or not least <= value <= most:
+    if type(value) not in (int, float) or not minimum <= value <= maximum:
         raise MalformedError(f"{key} is no number in range")
     return float(value)
 
 
 def moment(record: Record, key: str) -> float:
-    return number(record, key, least=-LATEST_S, most=LATEST_S)
+    return number(record, key, minimum=-LATEST_S, maximum=LATEST_S)
 
 
 def optional_whole(record: Record, key: str) -> int | None:

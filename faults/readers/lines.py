@@ -99,8 +99,8 @@ def whole_document(content: bytes | Iterable[bytes], *, max_bytes: int = MAX_BYT
     return bytes(held)
 
 
-def max_values(data: bytes, *, most: int = MAX_VALUES) -> bytes:
+def max_values(data: bytes, *, maximum: int = MAX_VALUES) -> bytes:
     """Return the same bytes, if parsing them as JSON cannot make more values than the limit."""
-    if sum(map(data.count, (b",", b"[", b"{"))) > most:
+    if sum(map(data.count, (b",", b"[", b"{"))) > maximum:
         raise MalformedError("too many values")
     return data

@@ -59,7 +59,7 @@ class InspectorLines:
 
     def _header(self, record: Record, *, left: int) -> _Dump:
         header, metadata = mapping(record, "header"), mapping(record, "metadata")
-        comm_rank, size = whole(header, "rank", most=MAX_INDEX), whole(header, "n_ranks", most=MAX_INDEX)
+        comm_rank, size = whole(header, "rank", maximum=MAX_INDEX), whole(header, "n_ranks", maximum=MAX_INDEX)
         if size == len(self._places.rank_node) and comm_rank != self._rank:
             raise MalformedError("of another rank than its file")
         return _Dump(
@@ -100,7 +100,7 @@ class InspectorLines:
             took_s=whole(perf, "p2p_exec_time_us") / 1e6,
             bus_gb_per_s=number(perf, "p2p_busbw_gbs"),
         )
-        peer = self._peer(whole(perf, "p2p_peer", most=MAX_INDEX), dump)
+        peer = self._peer(whole(perf, "p2p_peer", maximum=MAX_INDEX), dump)
         return self._observation(dump.at_s, values, peer=peer)
 
     def _proxy(self, proxy: Record, dump: _Dump) -> Observation:
@@ -118,7 +118,7 @@ class InspectorLines:
             took_s=took_s,
             bus_gb_per_s=size_bytes / took_s / 1e9 if took_s else 0.0,
         )
-        peer = self._peer(whole(proxy, "peer", most=MAX_INDEX), dump)
+        peer = self._peer(whole(proxy, "peer", maximum=MAX_INDEX), dump)
         return self._observation(dump.at_s, values, peer=peer)
 
     def _peer(self, comm_rank: int, dump: _Dump) -> int | None:

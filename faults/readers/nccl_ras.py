@@ -64,7 +64,7 @@ def _communicator(
     found: Record, *, at_s: float, job_map: JobMap, members: Communicators, tally: ParseErrors
 ) -> Iterator[Observation]:
     group = f"{text(found, 'hash')}/{text(found, 'secondary_hash', missing='')}"
-    size = whole(found, "size", most=MAX_INDEX)
+    size = whole(found, "size", maximum=MAX_INDEX)
     everybody = [(each, False) for each in items(found, "ranks")]
     everybody += [(each, True) for each in items({"missing_ranks": [], **found}, "missing_ranks")]
     for each, missing in everybody:
@@ -72,7 +72,7 @@ def _communicator(
             if not isinstance(each, dict):
                 raise MalformedError("rank is no mapping")
             process = (text(each, "host"), _signed(each, "pid"), _signed(each, "cuda_dev"))
-            members.learn(process, rank=whole(each, "rank", most=MAX_INDEX), size=size)
+            members.learn(process, rank=whole(each, "rank", maximum=MAX_INDEX), size=size)
             status = mapping(each, "status")
             values = OperationCounts(group, size, _ops(each), _lost(status) if missing else _state(status))
             yield _observation(process, values, at_s=at_s, job_map=job_map, members=members)

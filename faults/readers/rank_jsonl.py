@@ -18,7 +18,7 @@ from faults.readers.parse_errors import MalformedError
 def parse_heartbeat(line: bytes, *, rank: int, job_map: JobMap) -> list[Observation]:
     """Parse `{"t", "rank", "enq", "done", "op", "step", "phase"}`."""
     record = parse_record(line)
-    if whole(record, "rank", most=MAX_INDEX) != rank:
+    if whole(record, "rank", maximum=MAX_INDEX) != rank:
         raise MalformedError("of another rank than its file")
     entered, finished = whole(record, "enq"), whole(record, "done")
     if finished > entered:
@@ -58,7 +58,7 @@ def parse_collective(line: bytes, *, rank: int, job_map: JobMap) -> list[Observa
 
 
 def _pass(record: Record, *, rank: int, job_map: JobMap) -> Observation:
-    source, to = whole(record, "src", most=MAX_INDEX), whole(record, "dst", most=MAX_INDEX)
+    source, to = whole(record, "src", maximum=MAX_INDEX), whole(record, "dst", maximum=MAX_INDEX)
     called_s = job_map.time(moment(record, "t0"))
     received_s, sent_s = job_map.time(moment(record, "tr")), job_map.time(moment(record, "ts"))
     if min(received_s, sent_s) < called_s:

@@ -30,7 +30,7 @@ def parse_poll(line: bytes, *, node: int, job_map: JobMap, tally: ParseErrors) -
     A peer of null is all hosts outside the job.  Additional columns of a later writer are ignored.
     """
     record = parse_record(line)
-    if whole(record, "node", most=MAX_INDEX) != node:
+    if whole(record, "node", maximum=MAX_INDEX) != node:
         raise MalformedError("of another node than its file")
     job_map.known(node)
     at_s = job_map.time(moment(record, "t"))
@@ -80,7 +80,7 @@ def dump_rank(name: str) -> int | None:
 def parse_other(line: bytes, *, node: int, job_map: JobMap) -> list[Observation]:
     """Parse `{"t", "node", "rank", "peer", "kind", "v"}`: a kind without a file of its own; "v" are its values."""
     record = parse_record(line)
-    if whole(record, "node", most=MAX_INDEX) != node:
+    if whole(record, "node", maximum=MAX_INDEX) != node:
         raise MalformedError("of another node than its file")
     rank, peer = optional_whole(record, "rank"), optional_whole(record, "peer")
     kind = KINDS.get(text(record, "kind").lower())

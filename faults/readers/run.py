@@ -35,15 +35,15 @@ def parse_run(data: bytes) -> Run:
         nodes=max(rank_node) + 1,
         rank_node=rank_node,
         groups=_groups(record, ranks),
-        look_period_s=1.0 / (_number(record, "sample_hz", least=0.01, most=1000.0) or 4.0),
-        heartbeat_s=_number(record, "heartbeat_s", least=0.01, most=3600.0) or 0.5,
+        look_period_s=1.0 / (_number(record, "sample_hz", minimum=0.01, maximum=1000.0) or 4.0),
+        heartbeat_s=_number(record, "heartbeat_s", minimum=0.01, maximum=3600.0) or 0.5,
         fabric=_fabric(record, max(rank_node) + 1),
     )
     return Run(
         job=job,
-        t_go_s=_number(record, "t_go", least=0.0, most=LATEST_S),
-        duration_s=_number(record, "dur", least=0.0, most=LATEST_S),
-        dumped_s=_number(record, "dumped", least=0.0, most=LATEST_S),
+        t_go_s=_number(record, "t_go", minimum=0.0, maximum=LATEST_S),
+        duration_s=_number(record, "dur", minimum=0.0, maximum=LATEST_S),
+        dumped_s=_number(record, "dumped", minimum=0.0, maximum=LATEST_S),
     )
 
 
@@ -81,10 +81,10 @@ def _fabric(record: Record, nodes: int) -> JobFabric | None:
     return JobFabric(tuple(leaves))
 
 
-def _number(record: Record, key: str, *, least: float, most: float) -> float | None:
+def _number(record: Record, key: str, *, minimum: float, maximum: float) -> float | None:
     if record.get(key) is None:
         return None
     try:
-        return in_range(record[key], key, least=least, most=most)
+        return in_range(record[key], key, minimum=minimum, maximum=maximum)
     except MalformedError as error:
-        raise RuleError([((key,), f"expected a number from {least:g} to {most:g}")]) from error
+        raise RuleError([((key,), f"expected a number from {minimum:g} to {maximum:g}")]) from error

@@ -49,7 +49,7 @@ class SlowDetector:
         self._probe_evidence = ProbeEvidence(
             nodes, keep_s=2 * BASELINE_AGE * s.window_s, baseline_age_s=BASELINE_AGE * s.window_s
         )
-        self._ends = ProbeDeduplicator(nodes, most=nodes * nodes)
+        self._ends = ProbeDeduplicator(nodes, max_pairs=nodes * nodes)
         self._waiting = Waiting(self._sockets, s)
         self._steps, self._gaps, self._cores = Steps(ranks), ComputeGaps(ranks, s), CpuWaits(ranks)
         self._findings: Persistence[Slow] = Persistence(1, 1, 2 * s.every_s)  # before the harm gate

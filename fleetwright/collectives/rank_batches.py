@@ -94,11 +94,11 @@ def shifted(row: Row, zero_s: float) -> Row:
     return [round(at_s - zero_s, 6), node, rank, peer, kind, moved]
 
 
-def affordable(rows: list[Row], most: int) -> list[Row]:
+def affordable(rows: list[Row], max_rows: int) -> list[Row]:
     """Return at most so many rows, in order: the newest heartbeat, then the newest rows."""
-    if len(rows) <= most:
+    if len(rows) <= max_rows:
         return rows
     beat = next((at for at in reversed(range(len(rows))) if rows[at][4] == HEARTBEAT), len(rows) - 1)
-    if beat >= len(rows) - most:
-        return rows[-most:]
-    return [rows[beat], *rows[len(rows) - most + 1 :]]
+    if beat >= len(rows) - max_rows:
+        return rows[-max_rows:]
+    return [rows[beat], *rows[len(rows) - max_rows + 1 :]]

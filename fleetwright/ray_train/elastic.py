@@ -62,7 +62,7 @@ class ResizableScalingPolicy(ElasticScalingPolicy):  # type: ignore[misc]
         self._checkpoints = 0  # when the request arrived
 
     @property
-    def most(self) -> int:
+    def max_workers(self) -> int:
         """Return the largest number of workers that the run may have."""
         config = self.scaling_config
         if self._requested is None:
@@ -79,19 +79,19 @@ class ResizableScalingPolicy(ElasticScalingPolicy):  # type: ignore[misc]
     ) -> ScalingDecision:
         """Shrink to the requested number at the next safe point; grow as Ray's policy does."""
         self._update_request()
-        if worker_group_state.num_workers > self.most:
+        if worker_group_state.num_workers > self.max_workers:
             self._maybe_send_resource_request()
             if not self._is_safe():
                 return NoopDecision()
-            log.info("fewer workers: %d -> %d", worker_group_state.num_workers, self.most)
-            return self._get_resize_decision(self.most)
+            log.info("fewer workers: %d -> %d", worker_group_state.num_workers, self.max_workers)
+            return self._get_resize_decision(self.max_workers)
         decision = super().make_decision_for_running_worker_group(worker_group_state, worker_group_status)
         if isinstance(decision, ResizeDecision) and decision.num_workers > worker_group_state.num_workers:
             return decision if self._is_safe() else self._later()
         return decision
 
     def _count_possible_workers(self, reserved_resources: Any) -> int:
-        return min(self.most, int(super()._count_possible_workers(reserved_resources)))
+        return min(self.max_workers, int(super()._count_possible_workers(reserved_resources)))
 
     def _update_request(self) -> None:
         now_s = self._steady_s()

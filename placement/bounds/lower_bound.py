@@ -91,9 +91,9 @@ def two_slot_cases(tokens: Floats, *, layout: Layout) -> tuple[list["TwoSlotCase
     from placement.bounds.two_slot import TwoSlotCase  # noqa: PLC0415 - compiled code
 
     weights, singles = _parts(tokens) * layout.gpus, int((layout.slots_of_gpu == 1).sum())
-    most = min(layout.gpus, layout.slots - tokens.shape[1] + 1)
-    cases = [TwoSlotCase(layer, layout.slots, singles, most) for layer in weights]
-    return cases, greedy_counts(weights, slots=layout.slots, most=most)
+    max_copies = min(layout.gpus, layout.slots - tokens.shape[1] + 1)
+    cases = [TwoSlotCase(layer, layout.slots, singles, max_copies) for layer in weights]
+    return cases, greedy_counts(weights, slots=layout.slots, max_copies=max_copies)
 
 
 def _proven(case: "TwoSlotCase", counts: Ints, low: float) -> float:
@@ -127,7 +127,7 @@ def _gpu_classes(layout: Layout) -> tuple[Floats, Ints, Ints]:
     )
 
 
-def greedy_counts(weights: Floats, *, slots: int, most: int) -> Ints:
+def greedy_counts(weights: Floats, *, slots: int, max_copies: int) -> Ints:
     """[layers, experts]: one copy each, then repeatedly one more of the expert whose copies weigh most."""
     counts = np.ones(weights.shape, dtype=np.int64)
     rows, copies = np.arange(len(weights)), weights.copy()
@@ -135,7 +135,7 @@ def greedy_counts(weights: Floats, *, slots: int, most: int) -> Ints:
         hottest = copies.argmax(axis=1)
         counts[rows, hottest] += 1
         now = counts[rows, hottest]
-        copies[rows, hottest] = np.where(now < most, weights[rows, hottest] / now, -1.0)
+        copies[rows, hottest] = np.where(now < max_copies, weights[rows, hottest] / now, -1.0)
     return counts
 
 

@@ -30,7 +30,7 @@ class TwoSlotCase(NamedTuple):
     weights: Floats  # [experts], even load per GPU = 1
     slots: int
     singles: int  # GPUs of one slot
-    most: int  # copies that an expert can have
+    max_copies: int  # copies that an expert can have
 
 
 TWOS: Any = cast("Any", types).NamedTuple((float64[::1], int64, int64, int64), TwoSlotCase)  # the numba type
@@ -79,7 +79,7 @@ def thresholds(case: TwoSlotCase, ceiling: float) -> Floats:
     filled = 0
     for expert in range(len(weights)):
         count = min_count(weights[expert], ceiling)
-        for more in range(count, min(case.most, count + MAX_THRESHOLDS - 1) + 1):
+        for more in range(count, min(case.max_copies, count + MAX_THRESHOLDS - 1) + 1):
             if weights[expert] / more <= ceiling / 2:
                 break
             found[filled] = weights[expert] / more
@@ -121,7 +121,7 @@ def _options(case: TwoSlotCase, rows: Floats, ceiling: float) -> Options:
     for expert in range(experts):
         first[expert] = filled
         least = min_count(weights[expert], ceiling)
-        for count in range(least, max(least, case.most) + 1):
+        for count in range(least, max(least, case.max_copies) + 1):
             at = place(rows, weights[expert] / count, ceiling)
             if filled - first[expert] == OPTIONS - 1:
                 at = lightest

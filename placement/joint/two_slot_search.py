@@ -130,12 +130,12 @@ def _evaluate(case: TwoSlotCase, state: Counting, expert: int, ceiling: float) -
 
 
 @jit_inner
-def _alone(state: Counting, most: int) -> None:
+def _alone(state: Counting, max_copies: int) -> None:
     """The cost of each expert's giving and taking one copy alone."""
     counts, experts = state.counts, state.experts
     for expert in range(len(counts)):
         for side in range(2):
-            allowed = counts[expert] < most if side else experts[FEWER, expert] != NOWHERE
+            allowed = counts[expert] < max_copies if side else experts[FEWER, expert] != NOWHERE
             experts[GIVES + side, expert] = NEVER
             if allowed and experts[REST, expert] <= 0:
                 _tried(state, expert, 2 * side - 1)
@@ -212,13 +212,13 @@ def counts_under(case: TwoSlotCase, ceiling: float, counts: Ints, steps: int) ->
     over = -case.slots
     for expert in range(len(counts)):
         over += counts[expert]
-        if counts[expert] > case.most:
+        if counts[expert] > case.max_copies:
             return False
     for _ in range(steps):
         now = _settled(state.lines, 1)
         if over == 0 and now == 0:
             return True
-        _alone(state, case.most)
+        _alone(state, case.max_copies)
         giver, taker, best = _chosen(state, over)
         stuck, resting = giver < 0 and taker < 0, False
         for expert in range(len(counts)):

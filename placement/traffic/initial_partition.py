@@ -49,7 +49,9 @@ def initial_start(
     """
     if rule is Dispatch.NEAREST and layout.nodes > 1:
         return _apart(loads, trace, groups=groups, cost=cost, layout=layout, carried=carried)
-    least, too_hot = needed(loads, carried=carried, layout=layout, most=int(np.bincount(layout.node_of_gpu).min()))
+    least, too_hot = needed(
+        loads, carried=carried, layout=layout, max_copies=int(np.bincount(layout.node_of_gpu).min())
+    )
     copies = spread(loads, np.flatnonzero(too_hot), least, carried=carried, layout=layout)
     fixed = copies.sum(axis=1) > 0
     least[fixed] = 0
@@ -61,7 +63,7 @@ def initial_start(
 def _apart(loads: Floats, trace: Experts, *, groups: int, cost: Floats, layout: Layout, carried: float) -> Start:
     """The start in which no expert has two copies on a node, except those with more copies than there are nodes."""
     nodes = layout.nodes
-    counts, _ = needed(loads, carried=carried, layout=layout, most=layout.gpus)
+    counts, _ = needed(loads, carried=carried, layout=layout, max_copies=layout.gpus)
     home = grouped(loads, groups=groups, layout=layout)
     share = np.bincount(home, weights=loads, minlength=nodes) * nodes
     saved = saved_everywhere(trace, home, cost)
@@ -128,13 +130,13 @@ def groups_of(trace: Experts, *, experts: int) -> int:
     return found
 
 
-def needed(loads: Floats, *, carried: float, layout: Layout, most: int) -> tuple[Ints, Flags]:
-    """[experts]: copies, up to `most`, that keep each within `carried` of a GPU's part, and whether even those fail."""
+def needed(loads: Floats, *, carried: float, layout: Layout, max_copies: int) -> tuple[Ints, Flags]:
+    """[experts]: up to `max_copies` copies that keep each within `carried` of a GPU's part; whether even those fail."""
     gpus = layout.gpus
-    counts = np.arange(1, most + 1)
+    counts = np.arange(1, max_copies + 1)
     while True:
         enough = loads[:, np.newaxis] / counts <= carried / gpus
-        least = np.where(enough.any(axis=1), counts[enough.argmax(axis=1)], most).astype(np.int64)
+        least = np.where(enough.any(axis=1), counts[enough.argmax(axis=1)], max_copies).astype(np.int64)
         if least.sum() <= layout.slots:
             too_hot: Flags = np.logical_not(enough.any(axis=1))
             return least, too_hot
@@ -174,12 +176,12 @@ def grouped(loads: Floats, *, groups: int, layout: Layout) -> Ints:
     return _by_load(loads, -(-experts // nodes), layout)
 
 
-def _by_load(loads: Floats, most: int, layout: Layout) -> Ints:
-    """[items]: heaviest first to the least busy node that holds fewer than `most`."""
+def _by_load(loads: Floats, max_items: int, layout: Layout) -> Ints:
+    """[items]: heaviest first to the least busy node that holds fewer than `max_items`."""
     shares = np.bincount(layout.node_of_gpu, weights=layout.shares)
     load, count, node_of = np.zeros(layout.nodes), np.zeros(layout.nodes), np.zeros(len(loads), dtype=np.int64)
     for item in np.argsort(-loads, kind="stable"):
-        node = int(np.argmin(np.where(count < most, (load + loads[item]) / shares, np.inf)))
+        node = int(np.argmin(np.where(count < max_items, (load + loads[item]) / shares, np.inf)))
         node_of[item] = node
         load[node] += loads[item]
         count[node] += 1

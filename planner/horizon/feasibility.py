@@ -44,7 +44,7 @@ class Serving:
 
     def _carries(self, counts: Sequence[int], rates: Sequence[Sequence[float]]) -> bool:
         ready, wanted = np.array(counts, dtype=float), self._cuts.rates(rates)
-        if any(missing > SHORT for _, missing in self._cuts.max_violated_known(ready, wanted, most=1)):
+        if any(missing > SHORT for _, missing in self._cuts.max_violated_known(ready, wanted, max_cuts=1)):
             return False
         found = self._cuts.find(ready, wanted)
         return found is None or found[1] <= SHORT

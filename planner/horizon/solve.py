@@ -131,7 +131,7 @@ class Search:
 
     def _cut_period(self, period: int, ready: Floats, tolerance: float) -> int:
         rates, added = self._rates[period], 0
-        for position, missing in self.cuts.max_violated_known(ready, rates, most=CUTS_PER_ROUND):
+        for position, missing in self.cuts.max_violated_known(ready, rates, max_cuts=CUTS_PER_ROUND):
             if missing > tolerance:
                 added += self._add(period, position)
         if not added:

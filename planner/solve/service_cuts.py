@@ -86,13 +86,13 @@ class ServiceCuts:
     def need(self, cut: Cut, rates: Floats) -> float:
         return float(cut.per_rps @ rates) * (1 - SAFETY)
 
-    def max_violated_known(self, ready: Floats, rates: Floats, *, most: int) -> list[tuple[int, float]]:
+    def max_violated_known(self, ready: Floats, rates: Floats, *, max_cuts: int) -> list[tuple[int, float]]:
         """The known cuts that these counts violate most, with the violation in replicas."""
         if not self.pool:
             return []
         have = np.array([cut.weights for cut in self.pool]) @ ready
         missing = np.array([cut.per_rps for cut in self.pool]) @ rates * (1 - SAFETY) - have
-        return [(int(k), float(missing[k])) for k in np.argsort(-missing)[:most]]
+        return [(int(k), float(missing[k])) for k in np.argsort(-missing)[:max_cuts]]
 
     def find(self, ready: Floats, rates: Floats) -> tuple[int, float] | None:
         """A new cut that these counts violate, with the violation; None if they serve the rates."""

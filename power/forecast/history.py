@@ -87,7 +87,7 @@ class Steps:
 
 def read_power(text: str, *, name: str) -> Readings:
     """Read a CSV text and sort it by time.  Errors name the text `name`."""
-    table = CsvTable.read(text, name=name, most=MAX_READINGS)
+    table = CsvTable.read(text, name=name, max_rows=MAX_READINGS)
     time, watts = _column(table, TIMES), _column(table, WATTS)
     if not 2 <= len(table.lines) <= MAX_READINGS:
         expected = f"expected 2 to {MAX_READINGS:,}"

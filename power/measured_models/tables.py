@@ -117,7 +117,7 @@ class _Table:
                 self.left_out["writes no tokens"] += 1
                 continue
             gpu, watts = self._board(row["gpu_model"]), self._positive(number, row, "avg_power_watts")
-            count = self._number(number, row, "num_gpus", least=1)
+            count = self._number(number, row, "num_gpus", minimum=1)
             batch, rate, itl_ms, active, total = (self._positive(number, row, name) for name in SERVING_FIGURES)
             if gpu is None or self.violations:
                 continue
@@ -132,8 +132,8 @@ class _Table:
         """Read splitwise-sim, where 0 means that no power was recorded."""
         for number, row in enumerate(self.rows, 2):
             gpu = self._board(row["hardware"])
-            prompt, batch, output, split = (self._number(number, row, name, least=1) for name in REQUEST_SIZES)
-            peak, mean = (self._number(number, row, name, least=0, most=MAX_SHARE) for name in REQUEST_SHARES)
+            prompt, batch, output, split = (self._number(number, row, name, minimum=1) for name in REQUEST_SIZES)
+            peak, mean = (self._number(number, row, name, minimum=0, maximum=MAX_SHARE) for name in REQUEST_SHARES)
             prompt_ms, token_ms, whole_ms = (self._positive(number, row, name) for name in REQUEST_TIMES)
             size = BILLIONS.search(row["model"].casefold())
             if size is None:
@@ -194,11 +194,13 @@ class _Table:
         self.violations.append(((number, column), f"must be a number above 0 and at most {MAX:g}, got {row[column]!r}"))
         return 1.0
 
-    def _number(self, number: int, row: Row, column: str, *, least: float, most: float = MAX) -> float:
+    def _number(self, number: int, row: Row, column: str, *, minimum: float, maximum: float = MAX) -> float:
         value = _float(row[column])
-        if least <= value <= most:
+        if minimum <= value <= maximum:
             return value
-        self.violations.append(((number, column), f"must be a number from {least:g} to {most:g}, got {row[column]!r}"))
+        self.violations.append(
+            ((number, column), f"must be a number from {minimum:g} to {maximum:g}, got {row[column]!r}")
+        )
         return 1.0
 
 

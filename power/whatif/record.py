@@ -36,9 +36,9 @@ class Envelope:
     high_w: Floats
 
 
-def envelope(row_w: Floats, *, step_s: float, most: int) -> Envelope:
+def envelope(row_w: Floats, *, step_s: float, max_points: int) -> Envelope:
     """Return the envelope in at most so many buckets; the last may be shorter."""
-    per = max(1, -(-len(row_w) // most))
+    per = max(1, -(-len(row_w) // max_points))
     starts = np.arange(0, len(row_w), per)
     sizes = np.diff(np.append(starts, len(row_w)))
     return Envelope(

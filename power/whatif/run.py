@@ -172,7 +172,7 @@ def _response(scenario: Scenario, free: Outcome, row: Outcome, *, run_s: float, 
     request = scenario.request
     measured = {priority: _measured(free, row, priority) for priority in Priority}
     requests = row.requests
-    curve = envelope(row.readings_w, step_s=WINDOW_S, most=MAX_POINTS)
+    curve = envelope(row.readings_w, step_s=WINDOW_S, max_points=MAX_POINTS)
     return RowResponse(
         servers=request.servers,
         budget_servers=request.budget_servers,

@@ -30,7 +30,7 @@ TIMES, RATES = ("window_start_s", "time_s"), ("total_rate_rps", "rate_rps", "rat
 
 def read_rates(text: str, *, name: str) -> tuple[Floats, float]:
     """Return the rates and the seconds between them, from a CSV file of windows: its start in seconds, and its rate."""
-    table = CsvTable.read(text, name=name, most=MAX_WINDOWS)
+    table = CsvTable.read(text, name=name, max_rows=MAX_WINDOWS)
     header = table.header
     time = next((header.index(column) for column in TIMES if column in header), None)
     rate = next((header.index(column) for column in RATES if column in header), None)

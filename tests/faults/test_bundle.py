@@ -180,7 +180,7 @@ def test_a_bundle_holds_live_diagnoses_and_shows_whether_its_calls_reproduce_the
     assert live_diagnoses
     whole = read_bundle(write_bundle(HANG.job, ONLY, recorded, version="0", live=live_diagnoses))
     assert (whole.live, whole.holds, proves(whole.live, whole.diagnoses)) == (live_diagnoses, True, True)
-    tape = CallLog(most=8)
+    tape = CallLog(max_calls=8)
     for call in recorded:
         tape.add(call)
     rest = read_bundle(write_bundle(HANG.job, ONLY, tape, version="0", dropped=tape.dropped, live=live_diagnoses))
@@ -195,7 +195,7 @@ def test_a_bundle_holds_live_diagnoses_and_shows_whether_its_calls_reproduce_the
 
 
 def test_a_call_log_keeps_the_newest_and_counts_the_dropped_calls() -> None:
-    tape = CallLog(most=3)
+    tape = CallLog(max_calls=3)
     for number in range(5):
         tape.add(float(number))
     assert (list(tape), tape.dropped) == ([2.0, 3.0, 4.0], 2)

@@ -11,7 +11,7 @@ SIZE_BYTES = 65_536
 
 
 def dedup_of(nodes: int = NODES, most: int = 16) -> ProbeDeduplicator:
-    return ProbeDeduplicator(nodes, most=most)
+    return ProbeDeduplicator(nodes, max_pairs=most)
 
 
 def by_receiver(number: int, *, source: int = 0, target: int = 1, moved_s: float = 0.0) -> Observation:

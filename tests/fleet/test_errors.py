@@ -42,7 +42,7 @@ def test_without_a_similar_name_no_name_is_suggested() -> None:
 
 @given(st.lists(st.text(min_size=1), max_size=10), st.text(), st.integers(min_value=1, max_value=5))
 def test_nearest_names_are_known_and_at_most_the_given_number(known: list[str], name: str, most: int) -> None:
-    nearest = nearest_names(name, known, most=most)
+    nearest = nearest_names(name, known, max_names=most)
     assert len(nearest) <= most
     assert set(nearest) <= set(known)
 

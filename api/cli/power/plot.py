@@ -60,8 +60,8 @@ def plot_row(response: RowResponse, record: Record, path: Path) -> None:
 
 
 def _draw_power(axes: Any, record: Record, unit_s: float) -> None:
-    free = envelope(record.uncapped_w, step_s=record.step_s, most=BUCKETS)
-    found = envelope(record.row_w, step_s=record.step_s, most=BUCKETS)
+    free = envelope(record.uncapped_w, step_s=record.step_s, max_points=BUCKETS)
+    found = envelope(record.row_w, step_s=record.step_s, max_points=BUCKETS)
     axes.plot(free.at_s / unit_s, free.high_w / KILO, color=UNCAPPED, linewidth=0.8, label="uncapped, highest")
     _band(axes, found, unit_s)
     axes.axhline(record.budget_w / KILO, color=BUDGET, linewidth=1.2, label="budget")

@@ -293,16 +293,16 @@ def scenario_values(problem: MixProblem, *, routes: Collection[int], limits: Lim
     return views
 
 
-def candidates(views: Sequence[ScenarioValues], *, most: int) -> list[int]:
+def candidates(views: Sequence[ScenarioValues], *, max_count: int) -> list[int]:
     """Routes of likely good mixes."""
     valuation = views[0].valuation
     whole, part = valuation.alone_usd_per_h(), valuation.mostly_alone_usd_per_h()
-    chosen = set(np.argsort(part, kind="stable")[:most].tolist())
+    chosen = set(np.argsort(part, kind="stable")[:max_count].tolist())
     for view in views:
         used = {o for o, count in zip(view.valuation.options, view.valuation.used, strict=True) if count > SLACK}
         chosen |= {i for i, o in enumerate(valuation.options) if o in used}
         outside = [i for i, o in enumerate(valuation.options) if o not in view.zone]
-        chosen |= set(sorted(outside, key=lambda i: part[i])[: ceil(most / 2)])
+        chosen |= set(sorted(outside, key=lambda i: part[i])[: ceil(max_count / 2)])
         chosen |= set(sorted(outside, key=lambda i: whole[i])[:2])
     return [valuation.routes[i] for i in sorted(chosen)]
 

@@ -63,7 +63,7 @@ class Scenarios:
 
     def broken_known(self, scenario: int, counts: Floats, *, tolerance: float) -> Iterator[ViolatedCut]:
         """The known cuts that the counts left by a failure violate most."""
-        for position, missing in self.cuts.max_violated_known(counts, self.rates, most=CUTS_PER_ROUND):
+        for position, missing in self.cuts.max_violated_known(counts, self.rates, max_cuts=CUTS_PER_ROUND):
             if missing > tolerance:
                 yield ViolatedCut(scenario, position, missing)
 

@@ -229,7 +229,7 @@ def _reduced(
     kept, most, start = presolve.undominated(problem, valuation), None, None
     simple = None if problem.limits else presolve.simple_mix(valuation, zones=zones)
     known = None if simple is None else tuple(simple.get(o, 0) for o in range(len(problem.options)))
-    few = [r for r in presolve.candidates(views, most=FEW) if r in kept]
+    few = [r for r in presolve.candidates(views, max_count=FEW) if r in kept]
     if known is not None and _holds(problem, known):
         start = known
         kept, most = _may_be_cheaper(problem, views, kept, start)

@@ -143,7 +143,7 @@ def test_a_changed_bundle_is_refused(folder: Path, tmp_path: Path) -> None:
 def test_an_unproven_bundle_lists_the_missing_diagnoses(tmp_path: Path) -> None:
     settings = MonitorSettings()
     live = replay(HANG.job, HANG.observations(), settings)
-    tape = CallLog(most=8)
+    tape = CallLog(max_calls=8)
     for call in calls(HANG.observations(), period_s=settings.judge_s):
         tape.add(call)
     bundle, again = tmp_path / "hang.bundle", tmp_path / "again"

@@ -69,7 +69,7 @@ def test_the_same_fault_much_later_is_new() -> None:
 
 
 def test_more_faults_than_a_monitor_keeps_are_all_published_in_bounded_memory() -> None:
-    dedup, changes, lines = FaultDedup(10.0), DiagnosisChanges(most=100), 0
+    dedup, changes, lines = FaultDedup(10.0), DiagnosisChanges(max_kept=100), 0
     for at in range(2 * KEPT):
         diagnosis = changed(NODE, node=at, detected_s=float(at))
         lines += len(list(changes.of(dedup.update([diagnosis], now_s=float(at)))))

@@ -46,7 +46,7 @@ class MonitorDouble:
     """The readings of a job from the monitor's ingest."""
 
     def __init__(self, *, off_s: dict[int, float] | None = None) -> None:
-        self.intake, self.ends = Ingest(JOB, zero_s=ZERO_S), ProbeDeduplicator(NODES, most=100)
+        self.intake, self.ends = Ingest(JOB, zero_s=ZERO_S), ProbeDeduplicator(NODES, max_pairs=100)
         self.off_s = off_s or {}
         self.readings: list[tuple[Pair, Probe]] = []
         self.numbers = count()

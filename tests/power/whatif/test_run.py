@@ -164,7 +164,7 @@ class TestFaults:
 @pytest.mark.parametrize("readings", [1, 7, 480, 481, 1000])
 def test_an_envelope_covers_every_reading(readings: int) -> None:
     row = np.random.default_rng(readings).random(readings)
-    found = envelope(row, step_s=2.0, most=480)
+    found = envelope(row, step_s=2.0, max_points=480)
     assert len(found.at_s) <= 480
     assert (found.low_w.min(), found.high_w.max()) == (row.min(), row.max())
     per = round(found.step_s / 2)
