@@ -2,7 +2,6 @@
 
 from api.server.app import create_app
 from api.server.auth import Principal, StaticToken
-from api.server.logs import configure_logging
 from api.server.settings import Settings
 
-__all__ = ["Principal", "Settings", "StaticToken", "configure_logging", "create_app"]
+__all__ = ["Principal", "Settings", "StaticToken", "create_app"]

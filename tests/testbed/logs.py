@@ -6,12 +6,12 @@ from contextlib import contextmanager
 
 import structlog
 
-SET_UP = ("alembic", "httpx", "httpcore", "aiosqlite", "uvicorn", "uvicorn.error", "uvicorn.access")
+SET_UP = ("api", "deploy", "alembic", "httpx", "httpcore", "aiosqlite", "uvicorn", "uvicorn.error", "uvicorn.access")
 
 
 @contextmanager
 def logging_put_back() -> Iterator[None]:
-    """Undo all effects of `configure_logging` at the end."""
+    """Undo all effects of `configure_logs` at the end."""
     root, before = logging.getLogger(), structlog.get_config()
     handlers, level = root.handlers, root.level
     others = {name: (found := logging.getLogger(name), found.level, found.propagate) for name in SET_UP}

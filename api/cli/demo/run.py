@@ -19,9 +19,9 @@ from api.cli.serve.database import open_migrations, read_settings
 from api.cli.serve.inprocess_controller import URL, controller_token, run_controller
 from api.client import AsyncClient
 from api.schemas.tokens import Scope
-from api.server import Principal, StaticToken, configure_logging, create_app
-from api.server.settings import LogFormat
+from api.server import Principal, StaticToken, create_app
 from api.store import Store
+from deploy.common.logs import configure_logs
 from deploy.common.shutdown import run_until_sigterm
 from deploy.controller.reconcile import ControllerSettings
 from deploy.emulator.demo import ActResult, Demo
@@ -56,7 +56,7 @@ def demo(
     Starts Ray on loopback, the service on SQLite and its controller, plays the acts under load, and removes everything.
     Exits with 1 if a plan was not in place at the end of its act, or a request was lost.
     """
-    configure_logging(level="ERROR", log_format=LogFormat.JSON)
+    configure_logs(level="ERROR")
     results = asyncio.run(run_until_sigterm(_play(address, seconds, time_scale, acts, output)))
     if results is None:
         raise typer.Exit(EXIT_INTERRUPTED)

@@ -17,9 +17,11 @@ from api.cli.common.lazy_groups import new_app
 from api.cli.common.sockets import listen
 from api.cli.serve.database import open_migrations, read_settings
 from api.cli.serve.inprocess_controller import controller_token, run_controller
-from api.server import Settings, StaticToken, configure_logging, create_app
+from api.server import Settings, StaticToken, create_app
+from api.server.settings import LogFormat
 from api.server.tokens import BootstrapTokenError
 from api.store import Store
+from deploy.common.logs import configure_logs
 
 SHUTDOWN_GRACE_S = 20  # for requests in flight
 
@@ -80,7 +82,8 @@ def serve(
     Environment variables hold all settings, such as FLEETWRIGHT_DATABASE_URL; options take precedence.
     """
     settings = read_settings(host=host, port=port, anonymous_read=anonymous_read, insecure_no_auth=insecure_no_auth)
-    configure_logging(level=settings.log_level, log_format=settings.log_format)
+    console = settings.log_format is LogFormat.CONSOLE
+    configure_logs(level=settings.log_level, libraries=settings.log_level, console=console)
     asyncio.run(_serve(settings, with_controller=controller))
 
 

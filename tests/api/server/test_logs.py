@@ -8,8 +8,7 @@ import pytest
 import structlog
 
 from api.schemas.tokens import Scope
-from api.server import configure_logging
-from api.server.settings import LogFormat
+from deploy.common.logs import configure_logs
 from tests.testbed.logs import logging_put_back
 from tests.testbed.service import TOKENS, RunningService
 
@@ -21,7 +20,7 @@ def logged() -> Iterator[Callable[[], str]]:
     """Logging as in `serve`, restored after the test; returns the text logged so far."""
     stream = io.StringIO()
     with logging_put_back():
-        configure_logging(level="INFO", log_format=LogFormat.JSON, stream=stream)
+        configure_logs(level="INFO", libraries="INFO", stream=stream)
         yield stream.getvalue
 
 
