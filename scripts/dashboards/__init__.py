@@ -1,6 +1,6 @@
 """The Grafana dashboards as code.
 
 `python -m scripts.dashboards` writes them into the chart, `--check` reports whether the committed files are up to date.
-`grafana.py` is the small part of Grafana's dashboard model that is used, `promql.py` has the queries that dashboards
-share; `overview.py`, `power.py` and `faults.py` are the dashboards.
+`grafana.py` models the part of Grafana's dashboard JSON that they use, `promql.py` has the shared queries, and
+`overview.py`, `power.py` and `faults.py` define the dashboards.
 """

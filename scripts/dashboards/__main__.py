@@ -1,4 +1,4 @@
-"""Write the dashboards into the chart, or with `--check` say which are out of date."""
+"""Write the dashboards into the chart, or with `--check` report the files that are out of date."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ def rendered() -> dict[Path, str]:
 
 
 def stale() -> list[Path]:
-    """The files that differ from what belongs into them, and those that no dashboard belongs to."""
+    """Return the files that are out of date, and those that belong to no dashboard."""
     wanted = rendered()
     present = set(FOLDER.glob("*.json"))
     differing = {path for path, text in wanted.items() if path not in present or path.read_text() != text}

@@ -1,4 +1,4 @@
-"""Faults dashboard: diagnoses, detection times, quarantined nodes, refusals, remediation and fault monitors.
+"""The faults dashboard: diagnoses, detection times, quarantine, remediation and fault monitors.
 
 Fault monitors export the metrics of their jobs, the API those of diagnoses, bundles, quarantine and cases.
 """
@@ -54,39 +54,39 @@ def faults() -> Dashboard:
 def _now() -> list[Panel]:
     return [
         stat(
-            "Active",
-            "Active diagnoses.",
+            "Active diagnoses",
+            "Active diagnoses of all jobs.",
             one(f"sum(max by (class, scope) (fleetwright_faults_active{{{HERE}}})) or vector(0)"),
             thresholds={1: Colour.WARN},
         ),
         stat(
-            "Out of service",
-            "Nodes that are out of service because of a diagnosis or an operator.",
+            "Nodes out of service",
+            "Nodes that the quarantine policy or an operator took out of service.",
             one(f"sum({_nodes('quarantined|probing|cordoned', dry_run='no')})"),
             thresholds={1: Colour.WARN},
         ),
         stat(
-            "Breaker",
-            "1: too many nodes were suspected together, and no further node is quarantined.",
+            "Circuit breaker",
+            "1: open. Too many nodes were suspected at the same time, and no further node is quarantined.",
             one(f"max(fleetwright_quarantine_breaker_open{{{HERE}}})"),
             thresholds={1: Colour.BAD},
         ),
         stat(
-            "Diagnosed and in service",
-            "Age of the oldest active diagnosis of a node that is still in service.",
+            "Oldest unhandled diagnosis",
+            "Age of the oldest active diagnosis that justifies a quarantine while its node is still in service.",
             one(f"max(fleetwright_faults_unquarantined_seconds{{{HERE}}})"),
             unit=Unit.SECONDS,
             thresholds={300: Colour.WARN, 900: Colour.BAD},
         ),
         stat(
-            "Replays that differ",
-            "Bundles that did not give their diagnoses again, over the time range shown.",
+            "Differing replays",
+            "Replays of bundles that gave other diagnoses, in the selected time range.",
             one(f"sum({_differing()}) or vector(0)"),
             thresholds={1: Colour.BAD},
         ),
         stat(
-            "Lost agents",
-            "Recorders and probers of all jobs that have become silent.",
+            "Silent recorders",
+            "Recorders and probers of all jobs that no longer send observations.",
             one(f"sum(fleetwright_faults_lost_agents{{{ON_JOB}}})", legend="recorders"),
             one(f"sum(fleetwright_faults_lost_probers{{{ON_JOB}}})", legend="probers"),
             thresholds={1: Colour.WARN},
@@ -97,7 +97,7 @@ def _now() -> list[Panel]:
 def _diagnoses() -> list[Panel]:
     return [
         bars(
-            "Reported",
+            "Reported diagnoses",
             "Diagnoses reported to the API, by class and scope.",
             increase("fleetwright_faults_reported_total", by="class, scope"),
         ),
@@ -108,8 +108,8 @@ def _diagnoses() -> list[Panel]:
             thresholds={5: Colour.WARN, 30: Colour.BAD},
         ),
         bars(
-            "Bundles replayed",
-            "By whether they gave their diagnoses again, bit for bit.",
+            "Bundle replays",
+            "By whether the replay gave the same diagnoses, bit for bit.",
             increase("fleetwright_faults_bundle_replays_total", by="outcome"),
         ),
     ]
@@ -118,8 +118,8 @@ def _diagnoses() -> list[Panel]:
 def _quarantine() -> list[Panel]:
     return [
         timeline(
-            "Mode",
-            "Effect of a decision.",
+            "Quarantine mode",
+            "Observe: dry run. Recommend: an operator approves each decision. Apply: decisions take effect.",
             one(state("fleetwright_quarantine_mode", "mode", PolicyMode, of="namespace", where=HERE), legend="mode"),
             meanings=mode_meanings(PolicyMode),
             width=24,
@@ -127,27 +127,27 @@ def _quarantine() -> list[Panel]:
         ),
         steps(
             "Nodes by state",
-            "Without serving nodes; dashed: simulated by a dry run.",
+            "Without nodes in service. Dashed: states in a dry run.",
             one(_nodes("serving", dry_run="no", but=True), legend="{{state}}"),
             one(_nodes("serving", dry_run="yes", but=True), legend="{{state}} (dry run)", dashed=True),
         ),
         bars(
             "Decisions",
-            "Decisions of the policy, by kind and dry run.",
+            "Decisions of the quarantine policy, by kind and dry run.",
             increase(
                 "fleetwright_quarantine_decisions_total",
                 by="decision, dry_run",
-                legend="{{decision}}, dry: {{dry_run}}",
+                legend="{{decision}}, dry run: {{dry_run}}",
             ),
         ),
         bars(
-            "Refusals",
-            "Refused quarantines, by guardrail.",
+            "Refused quarantines",
+            "Quarantines that a guardrail refused, by guardrail.",
             increase("fleetwright_quarantine_refusals_total", by="guardrail"),
         ),
         durations(
-            "Last evaluation",
-            "Age of the last evaluation; without evaluations no node leaves or returns to service.",
+            "Last policy evaluation",
+            "Age of the last evaluation; without evaluations no node leaves service or returns to it.",
             one(f"min(fleetwright_quarantine_evaluation_age_seconds{{{HERE}}})"),
             thresholds={120: Colour.WARN},
         ),
@@ -158,7 +158,7 @@ def _cases() -> list[Panel]:
     return [
         steps(
             "Open cases",
-            "By state and stage; requested: without --act, or before the first action.",
+            "By state of the node and stage of the case. Requested: no action yet, or a controller without --act.",
             highest("fleetwright_remediation_open_cases", by="state, stage"),
         ),
         durations(
@@ -168,7 +168,7 @@ def _cases() -> list[Panel]:
         ),
         steps(
             "Closed cases",
-            "By outcome: released after a passed probe, without one, or before any action.",
+            "Cases by outcome: the node was released after a passed probe, without a probe, or before any action.",
             highest("fleetwright_remediation_closed_cases", by="outcome"),
         ),
     ]
@@ -182,27 +182,27 @@ def _controller() -> list[Panel]:
             one(f"sum(fleetwright_remediation_is_leader{{{HERE}}})", legend="leaders"),
         ),
         durations(
-            "Last successful remediation",
-            "Time since the last successful reconcile of any controller; without one no node is remediated.",
+            "Last successful reconcile",
+            "Time since the last successful reconcile of any controller; without reconciles no node is remediated.",
             one(
                 f"time() - max(fleetwright_remediation_last_reconcile_timestamp_seconds{{{HERE}}} > 0)",
-                legend="ago",
+                legend="age",
             ),
             thresholds={60: Colour.WARN},
         ),
         bars(
-            "Remediation reconciles",
+            "Reconciles",
             "Reconciles of the leader, by outcome.",
             increase("fleetwright_remediation_reconciles_total", by="outcome"),
         ),
         durations(
-            "Remediation reconcile duration",
-            "By share of reconciles; longer actions continue beside them.",
+            "Reconcile duration",
+            "By percentile; actions that take longer continue in the background.",
             *quantiles("fleetwright_remediation_reconcile_duration_seconds"),
         ),
         bars(
             "Actions",
-            "Drains, ended workers, probes and hooks, by outcome; a probe is ok for any result.",
+            "Drains, ended workers, probes and hooks, by outcome. A probe that ran is ok, whatever its result.",
             increase("fleetwright_remediation_actions_total", by="action, outcome"),
         ),
         steps(
@@ -216,27 +216,27 @@ def _controller() -> list[Panel]:
 def _monitors() -> list[Panel]:
     return [
         steps(
-            "Agents",
-            "Recorders and probers, and those that have become silent.",
-            highest("fleetwright_faults_agents", by="job", where=ON_JOB),
-            highest("fleetwright_faults_lost_agents", by="job", legend="{{job}} lost", where=ON_JOB),
+            "Recorders and probers",
+            "Recorders and probers of each job, and those that no longer send observations.",
+            highest("fleetwright_faults_agents", by="job", legend="{{job}} recorders", where=ON_JOB),
+            highest("fleetwright_faults_lost_agents", by="job", legend="{{job}} recorders silent", where=ON_JOB),
             highest("fleetwright_faults_probers", by="job", legend="{{job}} probers", where=ON_JOB),
-            highest("fleetwright_faults_lost_probers", by="job", legend="{{job}} probers lost", where=ON_JOB),
+            highest("fleetwright_faults_lost_probers", by="job", legend="{{job}} probers silent", where=ON_JOB),
         ),
         bars(
-            "Diagnosed by monitors",
-            "Faults by class and scope, each once; and those that justify isolation.",
+            "Diagnoses of monitors",
+            "Diagnoses by class and scope, each counted once, and those that justify a quarantine.",
             _of_job("diagnoses_total", by="job, class, scope"),
-            _of_job("isolations_justified_total", by="job", legend="{{job}} to isolate"),
+            _of_job("quarantines_justified_total", by="job", legend="{{job}} justify a quarantine"),
         ),
         steps(
-            "Active in monitors",
-            "Active faults of each job.",
+            "Active faults of monitors",
+            "Active faults of each job, as its monitor diagnoses them.",
             highest("fleetwright_faults_monitor_active", by="job", where=ON_JOB),
         ),
         lines(
             "Observations",
-            "Accepted, and skipped because they were malformed, too old or too many.",
+            "Accepted observations, and observations skipped because they were malformed, too old or too many.",
             _of_job("observations_total", by="job"),
             _of_job("malformed_observations_total", by="job", legend="{{job}} skipped"),
         ),
@@ -248,23 +248,23 @@ def _monitors() -> list[Panel]:
         ),
         durations(
             "Evaluation duration",
-            "By share of evaluations.",
+            "Duration of a monitor's evaluation, by percentile.",
             *quantiles("fleetwright_faults_evaluation_duration_seconds", where=ON_JOB),
         ),
         bars(
             "Failed evaluations",
-            "Evaluations that raised an error; a new monitor starts after each.",
+            "Evaluations that raised an error; the monitor then restarts with an empty state.",
             _of_job("evaluation_failures_total", by="job"),
         ),
         bars(
             "Reports and bundles",
-            "Reports to the API by outcome (failed ones are retried), and bundles by outcome.",
+            "Reports to the API by outcome (failed reports are retried), and bundles by outcome.",
             _of_job("reports_total", by="job, outcome"),
             _of_job("bundles_total", by="job, outcome", legend="{{job}} {{outcome}} bundles"),
         ),
         durations(
             "Clock skew",
-            "The largest corrected skew of a node's clock.",
+            "Largest offset of a node's clock that the monitor corrected.",
             highest("fleetwright_faults_clock_skew_seconds", by="job", where=ON_JOB),
         ),
     ]

@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 
 class Unit(StrEnum):
-    """Grafana's names of the units in use."""
+    """Grafana's unit names."""
 
     COUNT = "short"
     PER_SECOND = "reqps"
@@ -29,7 +29,7 @@ class Unit(StrEnum):
 
 
 class Colour(StrEnum):
-    """Grafana's named colours: the meaning of a value, not its shade."""
+    """Grafana's named colours by meaning."""
 
     GOOD = "green"
     CALM = "blue"
@@ -54,7 +54,7 @@ OPTIONS: Mapping[str, Json] = {  # by kind of panel
 class Query:
     expr: str
     legend: str
-    dashed: bool = False  # what is wanted, beside what is
+    dashed: bool = False
 
     def to_json(self, ref: str) -> Json:
         return {"refId": ref, "datasource": DATASOURCE, "expr": self.expr, "legendFormat": self.legend, "range": True}
@@ -76,9 +76,9 @@ class Panel:
     unit: Unit = Unit.COUNT
     width: int = 8
     height: int = 8
-    thresholds: Mapping[float, Colour] = field(default_factory=dict)  # from this value on, this colour
+    thresholds: Mapping[float, Colour] = field(default_factory=dict)  # lower limit: colour
     meanings: Sequence[Meaning] = ()
-    steps: bool = False  # values that hold until they change, such as counts of replicas
+    steps: bool = False  # draw as a step function
     bars: bool = False
 
     def to_json(self, *, panel_id: int, x: int, y: int) -> Json:
@@ -123,7 +123,7 @@ class Panel:
 
 
 class PanelOptions(TypedDict, total=False):
-    """Fields of a panel that differ from the usual ones of its kind."""
+    """Overrides of a panel's defaults."""
 
     unit: Unit
     width: int
@@ -133,7 +133,7 @@ class PanelOptions(TypedDict, total=False):
 
 
 def stat(title: str, description: str, *queries: Query, **options: Unpack[PanelOptions]) -> Panel:
-    """One number, as large as fits."""
+    """One large number."""
     return replace(Panel("stat", title, description, queries, width=4, height=4), **options)
 
 
@@ -154,12 +154,12 @@ def bars(title: str, description: str, *queries: Query, **options: Unpack[PanelO
 
 
 def timeline(title: str, description: str, *queries: Query, **options: Unpack[PanelOptions]) -> Panel:
-    """One band a series, coloured by what its value means."""
+    """One band per series, coloured by the meaning of its value."""
     return Panel("state-timeline", title, description, queries, **options)
 
 
 def heat_rows(title: str, description: str, *queries: Query, **options: Unpack[PanelOptions]) -> Panel:
-    """One row of cells a series, coloured by height of the value: a heat map whose rows keep their names."""
+    """A heat map with one named row per series."""
     return Panel("status-history", title, description, queries, **options)
 
 
@@ -171,7 +171,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """A choice at the top of the dashboard, filled by a query of label values."""
+    """A selector at the top of the dashboard, filled by a query of label values."""
 
     name: str
     label: str
@@ -185,7 +185,7 @@ class Variable:
             "label": self.label,
             "datasource": DATASOURCE,
             "query": {"query": self.query, "refId": self.name},
-            "refresh": 2,  # whenever the time range changes
+            "refresh": 2,  # on a change of the time range
             "sort": 1,
             "includeAll": self.all_values,
             "multi": self.all_values,
@@ -211,7 +211,7 @@ class Dashboard:
             "description": self.description,
             "tags": ["fleetwright"],
             "schemaVersion": SCHEMA_VERSION,
-            "editable": False,  # changes are made here, where they are reviewed
+            "editable": False,
             "graphTooltip": 1,
             "refresh": "30s",
             "time": {"from": "now-6h", "to": "now"},

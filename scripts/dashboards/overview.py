@@ -1,7 +1,7 @@
-"""The overview: is the service well, and does every target run as planned?
+"""The overview: health of the service, and whether every target runs as planned.
 
 Every API replica exports the same state of the fleet, hence `max` over replicas; counters are summed over them.
-One namespace, that is one release, at a time; Prometheus without that label offers the empty one, which matches.
+It shows one namespace, thus one release, at a time.  If Prometheus sets no label `namespace`, the empty value matches.
 """
 
 from collections.abc import Iterable
@@ -58,7 +58,7 @@ def overview() -> Dashboard:
     return Dashboard(
         uid="fleetwright-overview",
         title="Fleetwright / Overview",
-        description="Planned and applied side by side, and the health of the service that keeps them together.",
+        description="Planned and applied replicas of every target, and the health of the API and the controller.",
         variables=[NAMESPACE, choice("target", metric="fleetwright_target_mode")],
         rows=[
             Row("Now", _now()),
@@ -75,13 +75,13 @@ def _now() -> list[Panel]:
     return [
         stat(
             "API replicas",
-            "Replicas that answer Prometheus.",
+            "Replicas that respond to Prometheus.",
             one(f"count(fleetwright_build_info{{{HERE}}}) or vector(0)"),
             thresholds={0: Colour.BAD, 1: Colour.GOOD},
         ),
         stat(
             "Database",
-            "Whether every replica reaches the database.",
+            "Up: every API replica reaches the database.",
             one(f"min(fleetwright_database_up{{{HERE}}})"),
             meanings=[
                 Meaning(value=0, text="down", colour=Colour.BAD),
@@ -90,7 +90,7 @@ def _now() -> list[Panel]:
         ),
         stat(
             "Freeze",
-            "While it holds, nothing is written to any target.",
+            "While frozen, the controller writes to no target.",
             one(f"max(fleetwright_frozen{{{HERE}}})"),
             meanings=[
                 Meaning(value=0, text="off", colour=Colour.GOOD),
@@ -98,21 +98,21 @@ def _now() -> list[Panel]:
             ],
         ),
         stat(
-            "Targets off plan",
-            "Targets whose last round left changes to be made, or failed.",
+            "Targets not as planned",
+            "Targets whose last reconcile failed or left changes pending.",
             one(f"count(max by (target) ({_phases_off_plan()}) == 1) or vector(0)"),
             thresholds={1: Colour.WARN},
         ),
         stat(
-            "Oldest report",
-            "Age of the oldest target status.",
+            "Oldest target status",
+            "Time since the last report on the target with the oldest status.",
             one(f"max(fleetwright_target_status_age_seconds{{{ON_TARGET}}})"),
             unit=Unit.SECONDS,
             thresholds={STALE_S / 2: Colour.WARN, STALE_S: Colour.BAD},
         ),
         stat(
-            "Plans made",
-            "Over the whole time range shown.",
+            "Plans created",
+            "In the selected time range.",
             one(f"sum(increase(fleetwright_plans_total{{{HERE}}}[$__range]))"),
         ),
     ]
@@ -122,32 +122,32 @@ def _targets() -> list[Panel]:
     return [
         steps(
             "Replicas",
-            "Dashed: what the plan in force asks for. Solid: what was seen running in the last report.",
+            "Dashed: replicas of the plan in force. Solid: running replicas in the last report.",
             one(_replicas("planned"), legend="{{target}} {{gpu}} planned", dashed=True),
             one(_replicas("applied"), legend="{{target}} {{gpu}} applied"),
             width=12,
         ),
         steps(
-            "Off plan",
-            "Planned less applied: above zero some are missing, below zero more run than planned.",
+            "Planned minus applied",
+            "Above zero: replicas are missing. Below zero: more replicas run than planned.",
             one(_off_plan(), legend="{{target}} {{gpu}}"),
             width=12,
         ),
         timeline(
             "Phase",
-            "Where each target stood after the last round.",
+            "Phase of each target after its last reconcile.",
             one(_state("fleetwright_target_phase", "phase", Phase), legend="{{target}}"),
             meanings=[meaning(i, phase, PHASE_COLOURS[phase]) for i, phase in enumerate(Phase)],
         ),
         timeline(
             "Mode",
-            "How far the controller may go on each target.",
+            "What the controller may do: observe the target, recommend changes, or apply them.",
             one(_state("fleetwright_target_mode", "mode", Mode), legend="{{target}}"),
             meanings=mode_meanings(Mode),
         ),
         durations(
-            "Age of reports",
-            "Time since the last report on a target; nothing is changed on grounds of stale reports.",
+            "Age of target status",
+            "Time since the last report on each target.",
             highest("fleetwright_target_status_age_seconds", by="target", where=ON_TARGET),
             thresholds={STALE_S: Colour.BAD},
         ),
@@ -156,11 +156,11 @@ def _targets() -> list[Panel]:
 
 def _planning() -> list[Panel]:
     return [
-        bars("Plans", "Plans made, by outcome.", increase("fleetwright_plans_total", by="status")),
-        durations("Solve time", "Time in the solver, by share of plans.", *quantiles("fleetwright_plan_solve_seconds")),
+        bars("Plans", "Created plans, by status.", increase("fleetwright_plans_total", by="status")),
+        durations("Solve time", "Solver time of plans, by percentile.", *quantiles("fleetwright_plan_solve_seconds")),
         steps(
-            "Catalogue versions",
-            "Version of each document in force; 0 is the one that ships with the product.",
+            "Document versions",
+            "Version in force of each stored document; 0 is the built-in version.",
             highest("fleetwright_document_version", by="kind"),
         ),
     ]
@@ -170,18 +170,18 @@ def _placement() -> list[Panel]:
     return [
         bars(
             "Placements",
-            "Placements made, by whether the ceiling asked for was reached.",
+            "Created placements, by whether the requested maximum imbalance was reached.",
             increase("fleetwright_placements_total", by="outcome"),
         ),
         lines(
-            "Imbalance and its bound",
-            "Fullest GPU over an even share, median of placements; no placement can be below the bound.",
+            "Imbalance and lower bound",
+            "Highest load of a GPU divided by the mean load, median of placements; none can be below the bound.",
             _median("fleetwright_placement_imbalance", legend="imbalance"),
             _median("fleetwright_placement_bound", legend="bound"),
         ),
         durations(
-            "Placement time",
-            "Time to place, by share of placements.",
+            "Placement solve time",
+            "Solver time of placements, by percentile.",
             *quantiles("fleetwright_placement_solve_seconds"),
         ),
     ]
@@ -191,7 +191,7 @@ def _api() -> list[Panel]:
     return [
         lines(
             "Requests",
-            "Requests answered, by method and route.",
+            "Requests per second, by method and route.",
             one(
                 f"sum by (method, route) (rate(fleetwright_http_requests_total{{{HERE}}}[$__rate_interval]))",
                 legend="{{method}} {{route}}",
@@ -200,16 +200,16 @@ def _api() -> list[Panel]:
             width=6,
         ),
         durations(
-            "Time to answer",
-            "By share of requests, planning and probes excepted.",
+            "Request duration",
+            "By percentile; without plans and health probes.",
             *quantiles(
                 "fleetwright_http_request_duration_seconds", where=f'{HERE}, route!~"/v1/plans|/livez|/readyz|/metrics"'
             ),
             width=6,
         ),
         bars(
-            "Refusals and failures",
-            "4xx: the caller's doing. 5xx: ours.",
+            "Errors",
+            "4xx: client error; 5xx: server error.",
             one(
                 "sum by (status, route) (rate("
                 f'fleetwright_http_requests_total{{{HERE}, status=~"[45].."}}[$__rate_interval]))',
@@ -219,8 +219,8 @@ def _api() -> list[Panel]:
             width=6,
         ),
         steps(
-            "Audit trail",
-            "Entries in all; the trail only ever grows.",
+            "Audit entries",
+            "Number of entries; it never decreases.",
             one(f"max(fleetwright_audit_entries{{{HERE}}})", legend="entries"),
             width=6,
         ),
@@ -231,18 +231,20 @@ def _controller() -> list[Panel]:
     return [
         steps(
             "Leader",
-            "Controllers that hold the lease: one, and for some seconds after a crash none.",
-            one(f"sum(fleetwright_controller_is_leader{{{HERE}}})", legend="leading"),
+            "Controllers that hold the lease: one, and none for some seconds after a crash.",
+            one(f"sum(fleetwright_controller_is_leader{{{HERE}}})", legend="leaders"),
         ),
         bars(
-            "Rounds", "Rounds completed and failed.", increase("fleetwright_controller_reconciles_total", by="outcome")
+            "Reconciles",
+            "Reconciles of the leader, by outcome.",
+            increase("fleetwright_controller_reconciles_total", by="outcome"),
         ),
         durations(
-            "Time of a round", "By share of rounds.", *quantiles("fleetwright_controller_reconcile_duration_seconds")
+            "Reconcile duration", "By percentile.", *quantiles("fleetwright_controller_reconcile_duration_seconds")
         ),
         bars(
             "Writes",
-            "Changes written to running applications.",
+            "Changes that the controller wrote to running applications, by target and kind.",
             increase("fleetwright_controller_writes_total", by="target, kind"),
         ),
     ]
@@ -253,7 +255,7 @@ def _replicas(which: str) -> str:
 
 
 def _off_plan() -> str:
-    """Planned less applied, where a GPU type that one side does not name counts as none of it."""
+    """Planned minus applied replicas; a GPU type that one side lacks counts as zero there."""
     planned, applied = _replicas("planned"), _replicas("applied")
     return f"({planned} or {applied} * 0) - ({applied} or {planned} * 0)"
 

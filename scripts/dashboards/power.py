@@ -50,7 +50,7 @@ def power() -> Dashboard:
     return Dashboard(
         uid="fleetwright-power",
         title="Fleetwright / Power",
-        description="Rows against their budgets, actions of the guards, and the impact on requests.",
+        description="Power of rows and their budgets, actions of the guards, and the impact on requests.",
         variables=[NAMESPACE, choice("row", metric="fleetwright_row_power_budget_watts")],
         rows=[
             Row("Now", _now()),
@@ -59,7 +59,7 @@ def power() -> Dashboard:
             Row("Caps", _caps()),
             Row("Requests", _slo()),
             Row("Guard", _guard()),
-            Row("Studies", _studies()),
+            Row("Plans and simulations", _plans_and_simulations()),
         ],
     )
 
@@ -67,41 +67,41 @@ def power() -> Dashboard:
 def _now() -> list[Panel]:
     return [
         stat(
-            "Fullest row",
-            "The highest reading over its budget, of all rows.",
+            "Highest row utilization",
+            "Power divided by budget, of the row where this is highest.",
             one(f"max(fleetwright_row_power_utilization_ratio{{{ON_ROW}}})"),
             unit=Unit.SHARE,
             thresholds=BUSY,
         ),
         stat(
-            "Brakes",
-            "Over the whole time range shown.",
+            "Power brakes",
+            "Times that a guard engaged the power brake, in the selected time range.",
             one(f"sum(increase(fleetwright_power_brake_events_total{{{ON_ROW}}}[$__range])) or vector(0)"),
             thresholds={1: Colour.BAD},
         ),
         stat(
             "Time over budget",
-            "Of all rows together, over the whole time range shown.",
+            "Time with a reading above the budget, added up over all rows, in the selected time range.",
             one(f"sum(increase(fleetwright_power_budget_exceeded_seconds_total{{{ON_ROW}}}[$__range]))"),
             unit=Unit.SECONDS,
             thresholds={1: Colour.BAD},
         ),
         stat(
-            "Headroom",
-            "Servers like those present that the fullest row could take at its highest reading of a day.",
+            "Headroom in servers",
+            "Servers that can be added to the row with the least headroom.",
             one(f"min({_headroom_servers()})"),
             thresholds={0: Colour.BAD, 1: Colour.GOOD},
         ),
         stat(
             "Oldest reading",
-            "Age of the newest reading of the row with the oldest one.",
+            "Age of the newest power reading, of the row where this is highest.",
             one(f"max(fleetwright_row_power_reading_age_seconds{{{ON_ROW}}})"),
             unit=Unit.SECONDS,
             thresholds={STALE_S / 2: Colour.WARN, STALE_S: Colour.BAD},
         ),
         stat(
             "Unresponsive servers",
-            "Servers that ignore commands or do not answer.",
+            "Servers that ignore commands or do not respond.",
             one(f"sum(fleetwright_guard_unresponsive_servers{{{ON_ROW}}})"),
             thresholds={1: Colour.WARN},
         ),
@@ -112,7 +112,7 @@ def _rows() -> list[Panel]:
     return [
         lines(
             "Power and forecast",
-            "Solid: readings. Dashed: the budget, and the level that the next 40 s stay below with 99.9 % certainty.",
+            "Solid: readings. Dashed: the budget, and the highest power forecast for the next 2 s and 40 s at 99.9 %.",
             one(_of_row("row_power_watts"), legend="{{row}}"),
             one(_of_row("row_power_budget_watts"), legend="{{row}} budget", dashed=True),
             one(_forecast("40s", "0.999"), legend="{{row}} 40 s, 99.9 %", dashed=True),
@@ -122,8 +122,8 @@ def _rows() -> list[Panel]:
             height=10,
         ),
         lines(
-            "Utilisation",
-            "Reading over budget; the lines are POLCA's thresholds and the budget.",
+            "Row utilization",
+            "Reading divided by budget. The lines are the two thresholds of the POLCA policy and the budget.",
             one(_of_row("row_power_utilization_ratio"), legend="{{row}}"),
             unit=Unit.SHARE,
             thresholds={T1: Colour.ODD, T2: Colour.WARN, 1.0: Colour.BAD},
@@ -132,19 +132,19 @@ def _rows() -> list[Panel]:
         ),
         lines(
             "Forecast coverage",
-            "Share of the last hour in which all readings of 40 s stayed below their forecast: "
-            "a calibrated forecast of 99.9 % shows 99.9 %.",
+            "Share of the last hour in which all readings of the next 40 s stayed below the 99.9 % forecast; "
+            "99.9 % if the forecast is calibrated.",
             one(_held(), legend="{{row}}"),
             unit=Unit.SHARE,
         ),
         lines(
-            "Headroom in servers",
-            "Servers like those present that fit between the highest reading of a day and the budget.",
+            "Headroom in servers by row",
+            "Servers of the row's mean power that fit between the highest reading of the last day and the budget.",
             one(_headroom_servers(), legend="{{row}}"),
         ),
         durations(
-            "Budget left",
-            "Until the planner's budget expires; negative: the guard uses its standing budget.",
+            "Time until the budget expires",
+            "Negative: the budget has expired, and the guard uses its standing budget.",
             one(_of_row("power_budget_remaining_seconds"), legend="{{row}}"),
             thresholds={0: Colour.GOOD},
         ),
@@ -155,16 +155,16 @@ def _tree() -> list[Panel]:
     share = f"{_of_domain('planned_peak_watts')} / {_of_domain('limit_watts')}"
     return [
         heat_rows(
-            "Planned utilisation by domain",
-            "Peak at the planned clocks over what the domain can carry.",
+            "Planned utilization by domain",
+            "Peak power at the planned clocks divided by the domain's limit.",
             one(share, legend="{{domain}}"),
             unit=Unit.SHARE,
             thresholds=BUSY,
             width=12,
         ),
         heat_rows(
-            "Measured utilisation by row",
-            "Reading over budget, the highest of each interval.",
+            "Measured utilization by row",
+            "Reading divided by budget, the highest of each interval.",
             one(
                 f"max by (row) (max_over_time(fleetwright_row_power_utilization_ratio{{{ON_ROW}}}[$__rate_interval]))",
                 legend="{{row}}",
@@ -175,32 +175,32 @@ def _tree() -> list[Panel]:
         ),
         steps(
             "Budgets of domains",
-            "Last budgets set on the API.",
+            "Newest budget of each domain on the API.",
             one(_of_domain("budget_watts"), legend="{{domain}}"),
             unit=Unit.WATTS,
         ),
         durations(
-            "Budgets of domains expire in",
-            "No guard uses an expired budget.",
+            "Time until domain budgets expire",
+            "Negative: expired. Guards use no expired budget.",
             one(_of_domain("budget_remaining_seconds"), legend="{{domain}}"),
         ),
         steps(
             "Stranded power",
-            "Capacity of a domain that the newest cap plan never uses.",
+            "Power limit of a domain that the newest cap plan leaves unused in every period.",
             one(_of_domain("stranded_watts"), legend="{{domain}}"),
             unit=Unit.WATTS,
         ),
         steps(
-            "Peak, capped and not",
-            "Dashed: at full clock. Solid: at the planned clocks. Both at the plan's risk.",
+            "Peak power with and without caps",
+            "Peak in the newest cap plan. Dashed: at full clocks. Solid: at the planned clocks.",
             one(_of_domain("uncapped_peak_watts"), legend="{{domain}} uncapped", dashed=True),
             one(_of_domain("planned_peak_watts"), legend="{{domain}} planned"),
             unit=Unit.WATTS,
             width=12,
         ),
         steps(
-            "Price of a kilowatt",
-            "Loss that one more kW would save, in the period of the newest plan with the highest price.",
+            "Shadow price of power",
+            "Loss that one more kilowatt would save, in the period of the newest cap plan where this is highest.",
             one(_of_domain("loss_per_kilowatt"), legend="{{domain}}"),
             width=12,
         ),
@@ -210,35 +210,35 @@ def _tree() -> list[Panel]:
 def _caps() -> list[Panel]:
     return [
         steps(
-            "Planned, applied, enforced",
-            "Highest power of the servers of a row: by the policy, as commanded, and as read back.",
+            "Caps: planned, applied, enforced",
+            "Maximum power of a row's servers at the planned, the commanded and the read-back clocks.",
             one(f"sum by (row, source) (fleetwright_power_cap_watts{{{ON_ROW}}})", legend="{{row}} {{source}}"),
             unit=Unit.WATTS,
         ),
         steps(
-            "Servers off their cap",
+            "Servers not at their cap",
             "Servers that enforce another cap than the commanded one.",
             one(_off_cap(), legend="{{row}}"),
         ),
         steps(
             "Clocks",
-            "Clocks in force by priority and phase.",
+            "Clocks in force, by row and by priority and phase of the requests.",
             highest("fleetwright_gpu_clock_cap_hertz", by="row, phase", where=ON_ROW),
             unit=Unit.HERTZ,
         ),
         bars(
-            "Orders",
-            "Orders to servers, by path and outcome.",
+            "Commands",
+            "Commands to servers, by path and result.",
             increase("fleetwright_power_cap_actuations_total", by="row, path, result", where=ON_ROW),
         ),
         durations(
-            "Time of an order",
-            "From sending the order to the server's answer, by share of orders.",
+            "Command latency",
+            "From sending a command to the server's response, by percentile.",
             *quantiles("fleetwright_power_cap_actuation_seconds", where=ON_ROW),
         ),
         bars(
-            "Brakes engaged",
-            "All brakes, by cause.",
+            "Power brakes by cause",
+            "Times that a guard engaged the power brake.",
             increase("fleetwright_power_brake_events_total", by="row, cause", where=ON_ROW),
         ),
     ]
@@ -248,22 +248,22 @@ def _slo() -> list[Panel]:
     return [
         durations(
             "Admission wait",
-            "From the arrival of a request at the router to its start, by priority and share of requests.",
+            "From the arrival of a request at the router to its dispatch to an engine, by priority and percentile.",
             *_by_priority("fleetwright_router_admission_wait_seconds"),
         ),
         durations(
             "Time to first token",
-            "From the arrival of a request to the first event of its stream, by priority.",
+            "From the arrival of a request at the router to the first event of its stream, by priority and percentile.",
             *_by_priority("fleetwright_router_ttft_seconds"),
         ),
         steps(
             "Waiting requests",
-            "In the queues of the routers now, by priority.",
+            "Requests in the queues of the routers, by priority.",
             one(f"sum by (priority) (fleetwright_router_waiting{{{HERE}}})", legend="{{priority}}"),
         ),
         steps(
             "Admission limit",
-            "A prompt waits while the modelled power of the row, with the prompt, is above this limit.",
+            "A prompt waits at the router while the row's modelled power, including the prompt, is above this limit.",
             one(
                 f"min by (row, priority) (fleetwright_power_admission_limit_watts{{{ON_ROW}}})",
                 legend="{{row}} {{priority}}",
@@ -276,46 +276,53 @@ def _slo() -> list[Panel]:
 def _guard() -> list[Panel]:
     return [
         timeline(
-            "State",
-            "State of the guard: the policy's setting, degraded or worst-case clocks, or the brake.",
+            "Guard state",
+            "Normal: clocks of the policy. Degraded: at most the degraded clocks. Telemetry lost: worst-case clocks. "
+            "Braked: the power brake is engaged. Releasing: the guard releases the brake.",
             one(state("fleetwright_guard_mode", "mode", GuardMode, of="row", where=ON_ROW), legend="{{row}}"),
             meanings=[meaning(i, mode, MODE_COLOURS[mode]) for i, mode in enumerate(GuardMode)],
         ),
         bars(
-            "Noticed",
+            "Guard events",
             "State changes, repeated commands, reloaded drivers, unresponsive servers and their recovery.",
             increase("fleetwright_guard_events_total", by="row, kind", where=ON_ROW),
         ),
         durations(
-            "Time of a cycle",
-            "From polling the agents to the last answer to an order; a cycle has two seconds.",
+            "Guard reconcile duration",
+            "From polling the agents to the last response to a command, by percentile.",
             *quantiles("fleetwright_guard_reconcile_duration_seconds", where=ON_ROW),
         ),
         bars(
-            "Budgets refused",
-            "Budget orders that the guard rejected; the previous budget stays.",
+            "Rejected budgets",
+            "Budgets that the guard rejected; the previous budget remains in force.",
             increase("fleetwright_power_budget_refusals_total", by="row", where=ON_ROW),
         ),
     ]
 
 
-def _studies() -> list[Panel]:
+def _plans_and_simulations() -> list[Panel]:
     return [
         bars(
-            "Plans of caps", "Cap plans, by outcome.", increase("fleetwright_power_plans_total", by="status"), width=6
+            "Cap plans",
+            "Created cap plans, by status.",
+            increase("fleetwright_power_plans_total", by="status"),
+            width=6,
         ),
         durations(
-            "Time to plan caps", "By share of plans.", *quantiles("fleetwright_power_plan_solve_seconds"), width=6
+            "Cap plan solve time",
+            "Solver time of cap plans, by percentile.",
+            *quantiles("fleetwright_power_plan_solve_seconds"),
+            width=6,
         ),
         bars(
-            "Rows simulated",
-            "Simulations by policy, and whether the brake engaged.",
+            "Simulations",
+            "Simulated rows, by policy and by whether the brake engaged.",
             increase("fleetwright_power_simulations_total", by="policy, outcome"),
             width=6,
         ),
         durations(
-            "Time to simulate",
-            "A row with its uncapped run, by share of simulations.",
+            "Simulation duration",
+            "Simulation of a row and of its uncapped reference, by percentile.",
             *quantiles("fleetwright_power_simulation_seconds"),
             width=6,
         ),

@@ -1,4 +1,4 @@
-"""Queries that dashboards share: counters over the scrape interval, quantiles of histograms, states as numbers."""
+"""Queries that several dashboards use: increases of counters, quantiles of histograms, states as numbers."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -7,11 +7,11 @@ from scripts.dashboards.grafana import Colour, Meaning, Query, Variable
 
 HERE = 'namespace="$namespace"'
 NAMESPACE = Variable(name="namespace", label="Namespace", query="label_values(fleetwright_build_info, namespace)")
-MODE_COLOURS = {"observe": Colour.CALM, "recommend": Colour.ODD, "apply": Colour.GOOD}  # of whatever may go that far
+MODE_COLOURS = {"observe": Colour.CALM, "recommend": Colour.ODD, "apply": Colour.GOOD}
 
 
 def choice(name: str, *, metric: str) -> Variable:
-    """Some or all values of a label of this metric."""
+    """A selector of some or all values of a label of this metric."""
     query = f"label_values({metric}{{{HERE}}}, {name})"
     return Variable(name=name, label=name.capitalize(), query=query, all_values=True)
 
@@ -21,7 +21,7 @@ def one(expr: str, *, legend: str = "", dashed: bool = False) -> Query:
 
 
 def highest(metric: str, *, by: str, legend: str = "", where: str = HERE, dashed: bool = False) -> Query:
-    """The value of each series that several replicas report alike; its legend has the labels of `by`."""
+    """The maximum over replicas, which all report the same value; the legend defaults to the labels of `by`."""
     return one(f"max by ({by}) ({metric}{{{where}}})", legend=legend or _labels(by), dashed=dashed)
 
 
@@ -40,7 +40,7 @@ def quantile(share: float, metric: str, *, where: str = HERE, by: str = "") -> s
 
 
 def state(metric: str, label: str, states: Iterable[StrEnum], *, of: str, where: str) -> str:
-    """One series for each value of a label, whose value is the position of the state that is 1 now."""
+    """One series per `of`, whose value is the position of the state that is 1 now."""
     return " or ".join(
         f'max by ({of}) ({metric}{{{where}, {label}="{each}"}} == 1) * {position}'
         for position, each in enumerate(states)

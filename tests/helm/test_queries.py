@@ -103,7 +103,7 @@ def test_every_query_returns_samples(scraped: Prometheus) -> None:
 
 
 def _controller(server: Server, address: str, directory: Path) -> Process:
-    """Start a controller that has completed its first round, over no targets, and waits before its second."""
+    """Start a controller that has completed its first reconcile, without targets, and waits before its second."""
     host, port = address.split(":")
     arguments = ["--url", server.url, "--token-file", str(directory / "token"), "--period-s", "3600"]
     process = Process.start(
