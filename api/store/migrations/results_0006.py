@@ -1,7 +1,7 @@
 """Moves plans, placements and the results about power and faults into one table, as a part of revision r0006."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -10,6 +10,7 @@ from alembic import op
 from api.store.canonical import canonical_json
 
 MOMENT = sa.DateTime(timezone=True)
+Json = dict[str, Any]
 # Old tables with a column for each value of a list: new kind -> table and the columns.
 WITH_COLUMNS: dict[str, tuple[str, tuple[tuple[str, Any, bool], ...]]] = {
     "plan": ("plans", (("status", sa.String(32), False), ("cost_usd_per_h", sa.Float(), True))),
@@ -113,27 +114,26 @@ def _copy(old: sa.TableClause | sa.Table, results: sa.Table, *, kind: str, summa
 
 
 def _rename_keys(*, score: Mapping[str, str], proof: Mapping[str, str]) -> None:
-    for this, simulation in _results_with(kind="fault simulation", key=next(iter(score))):
-        _replace_result(this, _renamed(simulation, score))
-    for this, plan in _results_with(kind="plan", key=next(iter(proof))):
-        _replace_result(this, {**plan, "proofs": [_renamed(each, proof) for each in plan.get("proofs", [])]})
+    _convert("fault simulation", holding=score, convert=lambda simulation: _renamed(simulation, score))
+    _convert(
+        "plan",
+        holding=proof,
+        convert=lambda plan: {**plan, "proofs": [_renamed(each, proof) for each in plan.get("proofs", [])]},
+    )
 
 
-def _results_with(*, kind: str, key: str) -> Iterator[tuple[sa.ColumnElement[bool], dict[str, Any]]]:
-    """Yield the results whose text has a key, one by one because they may be large."""
+def _convert(kind: str, *, holding: Mapping[str, str], convert: Callable[[Json], Json]) -> None:
+    """Convert the results whose text has the first key, one by one because they may be large."""
     results = _results_table()
     of_kind = results.c.kind == kind
-    named = results.c.result.contains(f'"{key}":', autoescape=True)
-    for name in op.get_bind().scalars(sa.select(results.c.id).where(of_kind, named)).all():
+    found = results.c.result.contains(f'"{next(iter(holding))}":', autoescape=True)
+    for name in op.get_bind().scalars(sa.select(results.c.id).where(of_kind, found)).all():
         this = of_kind & (results.c.id == name)
-        yield this, json.loads(op.get_bind().scalars(sa.select(results.c.result).where(this)).one())
+        result = json.loads(op.get_bind().scalars(sa.select(results.c.result).where(this)).one())
+        op.execute(sa.update(results).where(this).values(result=canonical_json(convert(result))))
 
 
-def _replace_result(this: sa.ColumnElement[bool], result: dict[str, Any]) -> None:
-    op.execute(sa.update(_results_table()).where(this).values(result=canonical_json(result)))
-
-
-def _renamed(found: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+def _renamed(found: Json, names: Mapping[str, str]) -> Json:
     return {names.get(key, key): value for key, value in found.items()}
 
 
