@@ -3,6 +3,7 @@
 import hashlib
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -227,6 +228,15 @@ def test_a_bundle_of_format_1_keeps_its_settings_and_diagnoses(settings: Monitor
     assert bundle.settings == settings
     assert bundle.holds
     assert bundle == read_bundle(lines_of(settings=settings))
+
+
+def test_a_bundle_that_version_0_1_0_wrote_replays() -> None:
+    with Path(__file__).with_name("bundle_0_1_0.jsonl").open() as lines:
+        bundle = read_bundle(lines)
+    assert (bundle.version, bundle.settings, len(bundle.calls)) == ("0.1.0", MonitorSettings(), 100)
+    (found,) = bundle.diagnoses
+    assert (found.fault, found.node, found.onset_s, found.detected_s) == ("noncomm-hang", 1, 1.0, 3.25)
+    assert bundle.holds
 
 
 def test_format_2_refuses_the_names_of_format_1() -> None:
