@@ -4,6 +4,7 @@ Version 0.2.0 promises compatibility from here on: a failure of this test is a d
 """
 
 import enum
+import hashlib
 import json
 import re
 import subprocess
@@ -139,7 +140,9 @@ class TestExitCodes:
     def test_1_is_a_bundle_that_replays_to_other_diagnoses(self, cli: Cli, tmp_path: Path) -> None:
         bundle = tmp_path / "hang.bundle"
         assert cli("faults", "replay", written(HANG, tmp_path / "hang"), "--bundle-out", bundle).code == 0
-        bundle.write_text(bundle.read_text().replace('"comm-hang"', '"crash"'))
+        *lines, _checksum = bundle.read_text().replace('"comm-hang"', '"crash"').splitlines(keepends=True)
+        checksum = hashlib.sha256("".join(lines).encode()).hexdigest()
+        bundle.write_text("".join([*lines, json.dumps({"sha256": checksum}), "\n"]))
         assert cli("faults", "replay", bundle).code == 1
 
     def test_2_is_invalid_input(self, cli: Cli, tmp_path: Path) -> None:
@@ -237,5 +240,5 @@ def test_a_folder_keeps_its_place(folder: str) -> None:
 
 def test_the_program_is_installed_under_its_name() -> None:
     assert 'fleetwright = "api.cli:main"' in (ROOT / "pyproject.toml").read_text()
-    command = [ROOT / ".venv" / "bin" / "fleetwright", "--version"]
+    command = [str(ROOT / ".venv" / "bin" / "fleetwright"), "--version"]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.startswith("fleetwright ")
