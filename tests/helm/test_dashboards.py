@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.schemas.power import PowerBudget
-from api.schemas.remediation import Stage
+from api.schemas.remediation import RemediationStage
 from api.schemas.targets import Phase, RayServeApplication, Target, TargetSpec, TargetStatus
 from api.server.fault_metrics import ActiveFault, FaultState
 from api.server.metrics import FleetState, ReportedTarget, ServiceMetrics, render_state
@@ -175,7 +175,7 @@ def _state() -> FleetState:
         document_versions=[("gpus", 1)],
         power=power,
         faults=faults,
-        remediation=[CaseMark(NodeState.QUARANTINED, Stage.DRAINING, NOW, None)],
+        remediation=[CaseMark(NodeState.QUARANTINED, RemediationStage.DRAINING, NOW, None)],
     )
 
 

@@ -304,7 +304,7 @@ def test_every_value_has_an_effect(helm3: Helm, tmp_path: Path, path: str) -> No
 def test_the_readme_describes_every_value() -> None:
     readme = (CHART / "README.md").read_text()
     assert readme == chart_readme.with_table(readme, (CHART / "values.yaml").read_text())
-    assert "| `api.autoscaling.maxReplicas` | `6` | Most replicas. |" in readme
+    assert "| `api.autoscaling.maxReplicas` | `6` | Maximum number of replicas. |" in readme
 
 
 def test_a_value_without_a_description_is_an_error() -> None:
