@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import api.client
-import deploy.router.serve_app
 import fleetwright
 
 ROOT = Path(fleetwright.__file__).parents[1]
@@ -69,8 +68,14 @@ def test_a_users_own_deploy_package_does_not_hide_the_clients(tmp_path: Path) ->
     assert ended.stdout.strip() == "Client", ended.stderr
 
 
-def test_the_router_is_imported_from_the_deploy_package_on_first_use() -> None:
-    assert fleetwright.behind_router is deploy.router.serve_app.behind_router
+def test_the_router_is_imported_from_the_deploy_package_on_first_use(tmp_path: Path) -> None:
+    code = """
+import fleetwright
+from deploy.router import serve_app
+print(fleetwright.behind_router is serve_app.behind_router)
+"""
+    ended = python(tmp_path, code)
+    assert ended.stdout.strip() == "True", ended.stderr
 
 
 def test_clients_are_imported_from_the_api_package_on_first_use(tmp_path: Path) -> None:
