@@ -41,7 +41,7 @@ def test_a_lower_limit_is_announced_before_it_holds_and_a_higher_one_is_not() ->
 
 
 @pytest.mark.parametrize(
-    ("request", "path", "message"),
+    ("budget", "path", "message"),
     [
         (order_of(-5.0), ("limits", 0, "limit_w"), "must be above 0 and at most the rating (200000 W), got -5"),
         (order_of(0.0), ("limits", 0, "limit_w"), "must be above 0 and at most the rating (200000 W), got 0"),
@@ -62,11 +62,11 @@ def test_a_lower_limit_is_announced_before_it_holds_and_a_higher_one_is_not() ->
     ],
 )
 def test_an_invalid_order_names_its_fields_and_the_old_one_stays_in_force(
-    request: BudgetRequest, path: Any, message: str
+    budget: BudgetRequest, path: Any, message: str
 ) -> None:
     before = accepted(order_of(150_000.0))
     with pytest.raises(BudgetError) as refused:
-        accepted(request, before=before, now_s=1010.0)
+        accepted(budget, before=before, now_s=1010.0)
     ((where, reported),) = refused.value.violations
     assert where == path
     assert reported.startswith(message) or message in reported

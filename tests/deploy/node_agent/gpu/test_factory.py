@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 
 from deploy.node_agent.gpu.factory import DRIVERS, DriverName
@@ -19,5 +20,6 @@ def test_the_chart_allows_exactly_the_devices_that_run_on_a_node() -> None:
     offered = {name.value for name, driver in DRIVERS.items() if driver.in_band or not driver.is_real}
     schema = json.loads((CHART / "values.schema.json").read_text())
     assert set(schema["properties"]["agent"]["properties"]["device"]["enum"]) == offered
-    comment = next(line for line in (CHART / "values.yaml").read_text().splitlines() if "# -- Device: " in line)
+    lines = (CHART / "values.yaml").read_text().splitlines()
+    comment = next(above for above, line in pairwise(lines) if line.startswith("  device: "))
     assert set(re.findall(r"`(\w+)`", comment)) == offered
