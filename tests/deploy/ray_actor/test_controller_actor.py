@@ -98,8 +98,8 @@ def client_of(service: RunningService, scope: Scope | None) -> Callable[[Control
 
 def leads_on(work: ControllerWork) -> bool:
     """The controller leads, has the start time of its lease, and has reconciled more than once."""
-    leadership, rounds = work.leadership, work.counts.rounds > 1 and work.counts.last_round_s is not None
-    return leadership is not None and leadership.role is LeaseRole.LEADER and leadership.since is not None and rounds
+    leadership, enough = work.leadership, work.counts.reconciles > 1 and work.counts.last_reconcile_s is not None
+    return leadership is not None and leadership.role is LeaseRole.LEADER and leadership.since is not None and enough
 
 
 async def until(wanted: Callable[[], object]) -> None:
