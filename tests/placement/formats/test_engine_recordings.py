@@ -101,9 +101,7 @@ class TestSglang:
     def test_different_recordings_of_all_ranks_are_windows_and_not_ranks(self) -> None:
         early = json.dumps({"logical_count": [[0, 0], [3, 4]]}).encode()
         late = json.dumps({"logical_count": [[0, 0], [5, 6]]}).encode()
-        message = (
-            r"_0.pt, expert_distribution_recorder_1763.5_1.pt: are different recordings, each of all ranks"
-        )
+        message = r"_0.pt, expert_distribution_recorder_1763.5_1.pt: are different recordings, each of all ranks"
         with pytest.raises(DocumentError, match=message):
             read_windows(by_rank(early, late))
         windows = read_windows([("a", early), ("b", late)])
