@@ -70,7 +70,7 @@ def create_app(
     app = FastAPI(
         title="Fleetwright",
         version=version("fleetwright"),
-        summary="Plans, places, caps and heals GPU fleets.",
+        summary="Capacity planning, expert placement, power capping and fault remediation for GPU fleets.",
         lifespan=_lifespan(service, bootstrap_token, show_first_token),
         docs_url=None,  # FastAPI's page loads scripts from another site; see `routes.api_docs`
         redoc_url=None,
