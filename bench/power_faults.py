@@ -97,11 +97,11 @@ def _of_seed(seed: int) -> list[Run]:
     harsh = [
         ("harsh: 40 s path, telemetry 60 s stale", replace(plain, delay_s=OUT_OF_BAND_S, faults=(_stale(at_s, 60.0),))),
         (
-            "harsh: no order for clocks obeyed, telemetry 60 s stale",
+            "harsh: no command for clocks obeyed, telemetry 60 s stale",
             replace(plain, faults=(IgnoredActuation(share=1.0), _stale(at_s, 60.0))),
         ),
         (
-            "harsh: polca, no order for clocks obeyed",
+            "harsh: polca, no command for clocks obeyed",
             replace(plain, policy="polca", faults=(IgnoredActuation(share=1.0),)),
         ),
     ]
@@ -113,7 +113,7 @@ def _faults(at_s: float) -> Iterator[tuple[str, Faults]]:
     single_faults: dict[str, Faults] = {
         "planner killed at the worst minute": (PlannerKilled(from_s=at_s),),
         "telemetry 10 s stale": (_stale(at_s, 10.0),),
-        "5 % of orders ignored": (IgnoredActuation(share=0.05),),
+        "5 % of commands ignored": (IgnoredActuation(share=0.05),),
     }
     yield "none", ()
     yield from single_faults.items()
