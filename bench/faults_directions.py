@@ -63,7 +63,7 @@ def run() -> list[Row]:
                 "right_share_low_95": low,
                 "right_share_high_95": high,
                 **{f"{fault}_right_share": count / CASES for fault, count in first.items()},
-                "last_word_right_share": last / (CASES * len(FAULTS)),
+                "last_diagnosis_right_share": last / (CASES * len(FAULTS)),
             }
         )
     return rows
