@@ -105,7 +105,7 @@ class Agents:
             self._start(at, partial(self._poll_agent, at, agent))
         if self._config.meter is not None:
             self._start("meter", self._poll_meter)
-        await self._wait([*range(len(self._config.agents)), "meter"], at_most_s=self._config.answer_s)
+        await self._wait([*range(len(self._config.agents)), "meter"], timeout_s=self._config.answer_s)
         return self._metered
 
     async def send(self, *, brake: Iterable[int], release: Iterable[int], command: Mapping[int, NodeClocks]) -> None:
@@ -125,7 +125,7 @@ class Agents:
             unanswered = self._of(path)
             for key, pending in unanswered:
                 self._start((key, pending), partial(self._send_one, key, pending))
-            await self._wait(unanswered, at_most_s=deadline_s - time.monotonic())
+            await self._wait(unanswered, timeout_s=deadline_s - time.monotonic())
 
     def _start(self, key: Hashable, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Start one request of a kind at a time."""
@@ -133,11 +133,11 @@ class Agents:
             task = self._in_flight[key] = asyncio.create_task(work())
             task.add_done_callback(lambda _done: self._in_flight.pop(key, None))
 
-    async def _wait(self, kinds: Iterable[Hashable], *, at_most_s: float) -> None:
+    async def _wait(self, kinds: Iterable[Hashable], *, timeout_s: float) -> None:
         """Wait until all of these have a response, or the time is up.  New requests continue in any case."""
         tasks = [self._in_flight[kind] for kind in kinds if kind in self._in_flight]
         if tasks:
-            await asyncio.wait(tasks, timeout=max(0.0, at_most_s))
+            await asyncio.wait(tasks, timeout=max(0.0, timeout_s))
 
     def _of(self, path: Path) -> list[tuple[tuple[int, Path], _PendingCommand]]:
         return [(key, pending) for key, pending in self._pending.items() if pending.path is path]

@@ -261,11 +261,13 @@ async def test_under_overload_high_priority_requests_start_earlier_and_low_ones_
     gate.touch()
     await asyncio.gather(*calls)
     assert found.failures == []
-    # Serve sends a request again when its replica was unavailable for a moment: the first copy also takes a place.
-    assert {priority_of(response) for response in refused(found)} == {"low", "high"}
+    # The scheduler's own tests count exactly: Serve may deliver a request twice, and the first copy takes a place too.
+    too_many = Counter(map(priority_of, refused(found)))
+    assert too_many.keys() == {"low", "high"}, [response.text for response in refused(found)]
+    assert too_many.total() <= 4
     served_in_order = sorted((response for response in found.responses if response.status_code == 200), key=began_ns)
     order = [priority_of(response) for response in served_in_order]
-    assert len(order) == len(calls) - len(refused(found)), "every request that was not refused completes"
+    assert len(order) == len(calls) - too_many.total(), "every request that was not refused completes"
     mean = {name: sum(at for at, each in enumerate(order) if each == name) / order.count(name) for name in set(order)}
     assert mean["high"] + 5 < mean["low"]
     last_high = len(order) - 1 - order[::-1].index("high")

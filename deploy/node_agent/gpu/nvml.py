@@ -60,10 +60,10 @@ class NvmlDriver(HandleDriver):
     def limits(self, uuid: str) -> GpuLimits:
         """Return the limits; a GPU without a reported range has no limit to set."""
         nvml = self._nvml
-        least_mw, most_mw = self._optional(uuid, nvml.nvmlDeviceGetPowerManagementLimitConstraints) or (None, None)
+        min_mw, max_mw = self._optional(uuid, nvml.nvmlDeviceGetPowerManagementLimitConstraints) or (None, None)
         return GpuLimits(
-            min_w=_thousandth(least_mw),
-            max_w=_thousandth(most_mw),
+            min_w=_thousandth(min_mw),
+            max_w=_thousandth(max_mw),
             default_w=_thousandth(self._optional(uuid, nvml.nvmlDeviceGetPowerManagementDefaultLimit)),
             clocks_mhz=self._clocks(uuid),
         )

@@ -26,9 +26,9 @@ class UnresponsiveAgents(Agents):
     async def _answer(self, *_request: Any) -> None:
         await asyncio.get_running_loop().create_future()
 
-    async def _wait(self, kinds: Iterable[Hashable], *, at_most_s: float) -> None:
+    async def _wait(self, kinds: Iterable[Hashable], *, timeout_s: float) -> None:
         assert [kind for kind in kinds if kind in self._in_flight]
-        self.now_s += at_most_s
+        self.now_s += timeout_s
 
 
 async def test_a_cycle_ends_within_its_period_despite_pending_requests(

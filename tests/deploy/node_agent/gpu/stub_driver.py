@@ -26,7 +26,7 @@ class StubGpu(ctypes.Structure):
         *(
             (name, ctypes.c_uint32)
             for name in (
-                *("lost", "limit_mw", "least_mw", "most_mw", "default_mw", "out_of_band_mw"),
+                *("lost", "limit_mw", "min_mw", "max_mw", "default_mw", "out_of_band_mw"),
                 *("lock_low", "lock_high", "full_mhz", "lowest_mhz", "step_mhz", "memory_mhz"),
                 *("busy", "busy_mw", "idle_mw", "temperature", "no_clocks"),
                 *("power_writes", "clock_writes"),
@@ -61,8 +61,8 @@ class StubDriver:
     def _make(self, at: int, uuid: str, name: str) -> None:
         gpu = self.state.gpu[at]
         gpu.uuid, gpu.name = uuid.encode(), name.encode()
-        gpu.limit_mw = gpu.most_mw = gpu.default_mw = 700_000
-        gpu.least_mw = 200_000
+        gpu.limit_mw = gpu.max_mw = gpu.default_mw = 700_000
+        gpu.min_mw = 200_000
         gpu.full_mhz, gpu.lowest_mhz, gpu.step_mhz, gpu.memory_mhz = 1980, 345, 15, 2619
         gpu.busy, gpu.busy_mw, gpu.idle_mw, gpu.temperature = 1, 650_000, 70_000, 55
         gpu.energy_uj = 1_000_000_000
