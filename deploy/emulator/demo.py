@@ -21,7 +21,7 @@ from deploy.actuators.ray_serve.client import RUNNING, ServeClient
 from deploy.controller.serve_settings import routing_table
 from deploy.emulator.openai_protocol import METER_PATH
 from deploy.emulator.ray_sandbox import Sandbox, SandboxError, wait_until
-from deploy.emulator.scenario import MODEL, POOLS, WORKLOAD, Act
+from deploy.emulator.scenario import MAX_IN_FLIGHT, MODEL, POOLS, WORKLOAD, Act
 from deploy.router.settings import SERVE_NAME, TABLE_PATH, RouterConfig
 from fleet.documents import Frozen
 from fleet.sizes.histogram import SizeBuckets
@@ -32,7 +32,6 @@ OK = 200
 MAX_ERROR_CHARS = 200
 NAME = "demo"
 IMPORT_PATH = "deploy.emulator.serve_app:build"
-IN_FLIGHT = dict.fromkeys(POOLS.values(), 256)  # of a replica: vLLM's max_num_seqs, beyond which its own queue begins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,7 +247,7 @@ class Demo:
             "router": {
                 "deployment": SERVE_NAME,
                 "url": f"{self.sandbox.url}{TABLE_PATH}",
-                "max_in_flight": IN_FLIGHT,
+                "max_in_flight": MAX_IN_FLIGHT,
             },
         }
         return TargetSpec(
@@ -261,7 +260,7 @@ class Demo:
     def _application(self, record: PlanRecord, spec: TargetSpec) -> dict[str, Any]:
         """Return an application with one replica of each type, because Serve cannot start with none."""
         pools = {name: {"gpu": gpu, "model": MODEL} for gpu, name in POOLS.items()}
-        table = routing_table(record, spec, max_in_flight=IN_FLIGHT)
+        table = routing_table(record, spec, max_in_flight=MAX_IN_FLIGHT)
         config = RouterConfig(table=table).model_dump(mode="json")
         router = {"patience_s": self.patience_s, "max_waiting": 100_000}
         return {

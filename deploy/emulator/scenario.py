@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 
+from deploy.emulator.worker import WorkerSpec, tuning
 from fleet.gpus import builtin_gpus
 from fleet.offers import Market, Offer
 from planner.request import PlanRequest
@@ -15,8 +16,19 @@ from planner.request import PlanRequest
 WORKLOAD = "chat"
 MODEL = "Llama-3.1-8B"
 POOLS = {"H100-SXM": "on-h100", "A100-80GB-SXM": "on-a100", "L4": "on-l4"}
+INPUT_TOKENS = [1000, 4000]
+OUTPUT_TOKENS = 500
 MAX_GPUS = 4  # of one type, in all acts
 _OFFERS = {"H100-SXM": (3.0, 1), "A100-80GB-SXM": (1.3, 1), "L4": (0.4, MAX_GPUS)}  # price, available
+
+
+def _max_in_flight(gpu: str) -> int:
+    """As many requests as fit into the cache of a replica; more would wait in it, while another replica has room."""
+    costs = tuning(WorkerSpec(gpu=gpu, model=MODEL)).costs
+    return min(costs.max_sequences, costs.cache_tokens // (min(INPUT_TOKENS) + OUTPUT_TOKENS))
+
+
+MAX_IN_FLIGHT = {deployment: _max_in_flight(gpu) for gpu, deployment in POOLS.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +43,11 @@ class Act:
             "name": WORKLOAD,
             "model": MODEL,
             "rate_rps": self.rate_rps,
-            "buckets": {"input_tokens": [1000, 4000], "output_tokens": [500], "share": [[0.6], [0.4]]},
+            "buckets": {
+                "input_tokens": INPUT_TOKENS,
+                "output_tokens": [OUTPUT_TOKENS],
+                "share": [[0.6], [0.4]],
+            },
             "slo": {"ttft_ms": {"p95": 4000}, "tpot_ms": {"p95": 150}},
         }
         offers = [_offer(gpu, today=today) for gpu in POOLS]

@@ -7,7 +7,18 @@ from datetime import UTC, datetime
 import pytest
 
 from deploy.controller.serve_settings import both_tables
-from deploy.emulator.scenario import ACTS, MAX_GPUS, POOLS, Act, accelerators
+from deploy.emulator.engine import Engine
+from deploy.emulator.scenario import (
+    ACTS,
+    INPUT_TOKENS,
+    MAX_GPUS,
+    MAX_IN_FLIGHT,
+    OUTPUT_TOKENS,
+    POOLS,
+    Act,
+    accelerators,
+)
+from deploy.emulator.worker import WorkerSpec, tuning
 from deploy.router.table import CellWeights, Route, RoutingTable
 from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
@@ -66,3 +77,15 @@ def test_the_intermediate_table_averages_both_plans() -> None:
     assert found == RoutingTable.model_validate(found.model_dump())
     assert all(weights == pytest.approx({"a": 0.6, "b": 0.4}) for weights in found.by_cell.values())
     assert set(found.routes) == {"a", "b"}
+
+
+@pytest.mark.parametrize(("gpu", "deployment"), POOLS.items())
+def test_no_request_waits_in_a_replica_for_space_in_its_cache(gpu: str, deployment: str) -> None:
+    engine = Engine(costs=tuning(WorkerSpec(gpu=gpu)).costs)
+    for number in range(MAX_IN_FLIGHT[deployment]):
+        engine.submit(str(number), prompt_tokens=min(INPUT_TOKENS), output_tokens=OUTPUT_TOKENS)
+    while engine.in_flight:
+        tokens = engine.advance(engine.next_s)
+        if any(token.index == 0 and token.key == str(MAX_IN_FLIGHT[deployment] - 1) for token in tokens):
+            assert engine.waiting == 0
+    assert engine.preemptions == 0
