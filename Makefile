@@ -19,7 +19,8 @@ SELF := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-de
 # The tests start hundreds of processes; without bytecode each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Three processes on two cores: some tests wait for other processes.
+# Three processes on two cores: some tests wait for other processes.  The tests on real parts wait most of their time;
+# each file of theirs stays in one process, with the servers that it shares.
 APART := --ignore tests/cluster --ignore tests/lab
 
 define say
@@ -51,10 +52,8 @@ test-unit: install ## run the tests that need no real part: decision packages, s
 	$(BIN)/pytest --numprocesses 3 --dist worksteal $(APART)
 
 test-parts: install ## run the tests on real parts: network namespaces, databases, Prometheus, Kubernetes, Ray
-	$(call say,"real ranks in network namespaces")
-	$(BIN)/pytest tests/lab
-	$(call say,"real PostgreSQL and Prometheus and Kubernetes")
-	$(BIN)/pytest tests/cluster -m "not ray"
+	$(call say,"real ranks in network namespaces and real PostgreSQL and Prometheus and Kubernetes")
+	$(BIN)/pytest --numprocesses 3 --dist loadfile tests/lab tests/cluster -m "not ray"
 	$(call say,"a real Ray cluster")
 	$(BIN)/pytest tests/cluster -m ray
 

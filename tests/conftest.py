@@ -4,6 +4,7 @@ Properties are tried on the same few examples each time, so that a failure comes
 new ones.  No example has a deadline: how long one takes depends more on the machine's load than on the code.
 """
 
+import gc
 import signal
 
 from hypothesis import settings
@@ -30,6 +31,16 @@ pytest_plugins = [
     "tests.testbed.postgres",
     "tests.testbed.prometheus",
 ]
+
+# The modules and items of the collection stay for the whole run: the collector need not look at them, then or later.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage from here on, except what exists now."""
+    gc.freeze()
+    gc.enable()
+
 
 # What a shell starts in the background inherits SIGINT as ignored, and so would every process that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

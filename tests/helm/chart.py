@@ -21,8 +21,12 @@ Object = dict[str, Any]
 
 
 def render(helm: Helm, *arguments: str | Path, release: str = RELEASE, profile: Path | None = None) -> list[Object]:
-    text = helm.run("template", release, CHART, "--namespace", NAMESPACE, *given(profile), *arguments)
+    text = render_text(helm, *arguments, release=release, profile=profile)
     return [document for document in yaml.load_all(text, Loader=yaml.CSafeLoader) if document]  # ten times as fast
+
+
+def render_text(helm: Helm, *arguments: str | Path, release: str = RELEASE, profile: Path | None = None) -> str:
+    return helm.run("template", release, CHART, "--namespace", NAMESPACE, *given(profile), *arguments)
 
 
 def given(profile: Path | None) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from scripts import chart_readme
-from tests.helm.chart import CHART, PROFILES, Object, render
+from tests.helm.chart import CHART, PROFILES, render, render_text
 from tests.testbed.helm import Helm, HelmError
 
 Values = dict[str, object]  # by dotted path
@@ -298,7 +298,7 @@ def test_the_list_of_changes_is_complete() -> None:
 def test_every_value_has_an_effect(helm3: Helm, tmp_path: Path, path: str) -> None:
     base = next((values for prefix, values in BASES.items() if path.startswith(prefix)), POSTGRES)
     changed = {**base, **CHANGED_TOGETHER.get(path, {path: CHANGES[path]})}
-    assert _rendered(helm3, json.dumps(base)) != render(helm3, *_arguments(changed, tmp_path))
+    assert _rendered(helm3, json.dumps(base)) != render_text(helm3, *_arguments(changed, tmp_path))
 
 
 def test_the_readme_describes_every_value() -> None:
@@ -317,9 +317,9 @@ def test_the_readme_names_every_profile() -> None:
 
 
 @cache
-def _rendered(helm: Helm, base: str) -> list[Object]:
+def _rendered(helm: Helm, base: str) -> str:
     with TemporaryDirectory() as folder:
-        return render(helm, *_arguments(json.loads(base), Path(folder)))
+        return render_text(helm, *_arguments(json.loads(base), Path(folder)))
 
 
 def _leaves(node: dict[str, Any], path: str = "") -> Iterator[str]:

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -125,11 +126,15 @@ def free_ports(count: int) -> list[int]:
 
 def answers_ok(url: str, *, ca_path: Path | None = None) -> bool:
     """Check whether a GET of `url` returns 2xx; `ca_path` holds the authority of its TLS certificate."""
-    trusted = ssl.create_default_context(cafile=ca_path)
     try:
-        return httpx.get(url, verify=trusted, trust_env=False, timeout=5.0).is_success
+        return httpx.get(url, verify=_trusted(ca_path), trust_env=False, timeout=5.0).is_success
     except httpx.TransportError:
         return False
+
+
+@cache
+def _trusted(ca_path: Path | None) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=ca_path)  # 40 ms of a processor, too much for each poll
 
 
 def _is_free(port: int) -> bool:

@@ -116,7 +116,7 @@ def declared_applications(cluster: RayCluster, applications: Sequence[dict[str, 
             wait_for(statuses, lambda found: not found, what="end of the applications")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def serve_app(ray_cluster: RayCluster) -> Iterator[ServeApp]:
     """Deploy the service with one deployment per GPU type, each named like the node that has it."""
     pools = {node.name: node.accelerator for node in GPU_NODES if node.accelerator is not None}

@@ -58,7 +58,8 @@ def running_servers(folder: Path) -> Iterator[StartServer]:
             process = Process.start(argv, name=f"serve-{port}", log_dir=folder, env=environment, cwd=ROOT)
             running.callback(process.stop)
             url = f"http://{LOOPBACK}:{port}"
-            process.wait_ready(lambda: answers_ok(f"{url}/readyz") and _takes_token(url))
+            with Client(url, token=ADMIN_TOKEN) as client:
+                process.wait_ready(lambda: answers_ok(f"{url}/readyz") and takes_token(client))
             return Server(url=url, process=process)
 
         yield start
@@ -71,11 +72,10 @@ def start_server(tmp_path: Path) -> Iterator[StartServer]:
         yield start
 
 
-def _takes_token(url: str) -> bool:
+def takes_token(client: Client) -> bool:
     """Check the first token, which is stored a moment after the service is ready."""
-    with Client(url, token=ADMIN_TOKEN) as client:
-        try:
-            client.get_freeze()
-        except UnauthorizedError:
-            return False
+    try:
+        client.get_freeze()
+    except UnauthorizedError:
+        return False
     return True

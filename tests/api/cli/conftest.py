@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -12,11 +13,16 @@ from typing import Any, Protocol
 
 import pytest
 import stamina
+import structlog
 
 from api.cli import main
+from api.client import Client
+from api.server import Settings, create_app
+from api.store import Migrations, Store
+from tests.testbed.asgi import serving
 from tests.testbed.logs import logging_put_back
-from tests.testbed.processes import LOOPBACK, Process, answers_ok, free_ports
-from tests.testbed.server import ADMIN_TOKEN
+from tests.testbed.server import ADMIN_TOKEN, takes_token
+from tests.testbed.waiting import wait_for
 
 COMMAND = (sys.executable, "-m", "api.cli")
 
@@ -113,19 +119,26 @@ def shell(bare_environment: Mapping[str, str], tmp_path: Path) -> Shell:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a service with its own database, shared by the tests of a module."""
+    """The URL of a service with its own database, shared by the tests of a module.
+
+    It listens on a real socket, but in a thread of this process: its start needs no imports.
+    """
     directory = tmp_path_factory.mktemp("service")
     (directory / "token").write_text(ADMIN_TOKEN)
-    (port,) = free_ports(1)
-    environment = {
-        "PATH": os.environ["PATH"],
-        "FLEETWRIGHT_DATABASE_URL": f"sqlite+aiosqlite:///{directory}/fleetwright.db",
-        "FLEETWRIGHT_BOOTSTRAP_TOKEN_FILE": str(directory / "token"),
-    }
-    argv = [*COMMAND, "serve", "--no-controller", "--port", str(port)]
-    with Process.start(argv, name="serve", log_dir=directory, env=environment) as process:
-        process.wait_ready(lambda: answers_ok(f"http://{LOOPBACK}:{port}/readyz"))
-        yield f"http://{LOOPBACK}:{port}"
+    url = f"sqlite+aiosqlite:///{directory}/fleetwright.db"
+    migrations = Migrations(url)
+    migrations.upgrade()
+    app = create_app(
+        settings=Settings(database_url=url, bootstrap_token_file=directory / "token"),
+        store=Store(url),
+        schema_head=migrations.head,
+        show_first_token=lambda _: None,
+    )
+    with logging_put_back(), serving(app) as address, Client(address, token=ADMIN_TOKEN) as client:
+        # Output of the commands is tested; it must not hold the log of the service.
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+        wait_for(lambda: takes_token(client), what="ready service")
+        yield address
 
 
 @pytest.fixture

@@ -1,15 +1,11 @@
 """The real fault monitor of a job on loopback: its loop, its routes and their server, in a thread of the test."""
 
-import asyncio
 import io
-import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import httpx
-import uvicorn
 from prometheus_client import CollectorRegistry
 
 from deploy.fault_monitor.job_config import JobConfig
@@ -17,9 +13,8 @@ from deploy.fault_monitor.loop import MonitorLoop
 from deploy.fault_monitor.metrics import MonitorMetrics
 from deploy.fault_monitor.outputs import JsonLines
 from deploy.fault_monitor.process import monitor_app
-from tests.testbed.waiting import PATIENCE_S, wait_for
-
-LOOPBACK = "127.0.0.1"
+from tests.testbed.asgi import serving
+from tests.testbed.waiting import PATIENCE_S
 
 
 class Served:
@@ -54,20 +49,5 @@ def served(file: JobConfig, *, zero_s: float, token: str | None = None) -> Itera
         zero_s=zero_s,
     )
     app = monitor_app(loop, registry=registry, token=token)
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off"))
-    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined] # the test run keeps its own handlers
-
-    async def serve(listener: socket.socket) -> None:
-        evaluating = asyncio.create_task(loop.run())
-        await server.serve(sockets=[listener])
-        evaluating.cancel()
-
-    with socket.create_server((LOOPBACK, 0)) as listener:
-        thread = threading.Thread(target=lambda: asyncio.run(serve(listener)), daemon=True)
-        thread.start()
-        wait_for(lambda: server.started, what="monitor")
-        try:
-            yield Served(f"http://{LOOPBACK}:{listener.getsockname()[1]}", registry, token)
-        finally:
-            server.should_exit = True
-            thread.join(timeout=PATIENCE_S)
+    with serving(app, loop.run) as url:
+        yield Served(url, registry, token)
