@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Three processes on two cores: some tests wait for other processes.  The tests on real parts wait most of their time;
 # each file of theirs stays in one process, with the servers that it shares.
-APART := --ignore tests/cluster --ignore tests/lab
+APART := --ignore tests/cluster --ignore tests/lab --ignore tests/processes
 
 define say
 @printf '\033[1m==> %s\033[0m\n' $(1)
@@ -51,9 +51,9 @@ test-unit: install ## run the tests that need no real part: decision packages, s
 	$(call say,"unit tests")
 	$(BIN)/pytest --numprocesses 3 --dist worksteal $(APART)
 
-test-parts: install ## run the tests on real parts: network namespaces, databases, Prometheus, Kubernetes, Ray
-	$(call say,"real ranks in network namespaces and real PostgreSQL and Prometheus and Kubernetes")
-	$(BIN)/pytest --numprocesses 3 --dist loadfile tests/lab tests/cluster -m "not ray"
+test-parts: install ## run the tests on real parts: processes, network namespaces, databases, Prometheus, Kubernetes, Ray
+	$(call say,"processes and network namespaces and real PostgreSQL and Prometheus and Kubernetes")
+	$(BIN)/pytest --numprocesses 3 --dist loadfile tests/processes tests/lab tests/cluster -m "not ray"
 	$(call say,"a real Ray cluster")
 	$(BIN)/pytest tests/cluster -m ray
 

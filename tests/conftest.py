@@ -21,6 +21,7 @@ pytest_plugins = [
     "tests.testbed.server",
     "tests.testbed.requirements",
     "tests.testbed.binaries",
+    "tests.testbed.cli",
     "tests.testbed.kubernetes",
     "tests.testbed.kuberay",
     "tests.testbed.kueue",

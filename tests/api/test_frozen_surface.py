@@ -21,10 +21,8 @@ from api.server.auth import TOKEN_FORM
 from api.server.settings import Settings
 from planner.sweep import Knob
 from scripts.reference_docs import api_document
-from tests.api.cli.conftest import Cli, cli
 from tests.api.cli.test_faults_replay import HANG, written
-
-__all__ = ["cli"]  # the fixture of the command line's tests
+from tests.testbed.cli import Cli
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

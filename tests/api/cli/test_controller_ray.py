@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.cli.conftest import Cli
+from tests.testbed.cli import Cli
 from tests.testbed.processes import LOOPBACK, free_ports
 
 COMMANDS = ("start", "stop", "upgrade", "list")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from faults.readers import read
-from tests.api.cli.conftest import Cli
+from tests.testbed.cli import Cli
 
 RECORD = ["faults", "record", "--peers", "127.5.0.1=0,127.5.0.2=1"]
 

@@ -16,8 +16,8 @@ from faults.bundle import CallLog, write_bundle
 from faults.monitor import MonitorSettings
 from faults.observations import Collective, Heartbeat, Observation, Socket, SocketPoll
 from faults.replay import calls, replay
-from tests.api.cli.conftest import Cli
 from tests.faults.stories import Story
+from tests.testbed.cli import Cli
 
 HANG = Story(nodes=4, dead=((1, 0),), end_s=8.0)
 KEYS = (

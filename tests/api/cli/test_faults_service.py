@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.cli.conftest import Cli
+from tests.testbed.cli import Cli
 from tests.testbed.fault_bundles import bundle_text
 
 NAMES = [value for index in range(4) for value in ("--node", f"{index}=gpu-{index}")]

@@ -17,7 +17,7 @@ from api.cli.common.lazy_groups import LazyCommand
 from api.cli.common.options import LOCAL_URL
 from api.cli.place.group import COMMANDS as PLACE_COMMANDS
 from api.client.transport import DEFAULT_URL
-from tests.api.cli.conftest import COMMAND, Cli, Shell
+from tests.testbed.cli import COMMAND, Cli, Shell
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "chat.yaml"
 # Their -o is a file or a folder, or their output has its own format.

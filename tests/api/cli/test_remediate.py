@@ -10,7 +10,7 @@ import pytest
 from api.cli.remediate import run
 from api.client import Client
 from api.schemas.remediation import CaseSpec
-from tests.api.cli.conftest import Cli, Done
+from tests.testbed.cli import Cli, Done
 from tests.testbed.processes import LOOPBACK, free_ports
 from tests.testbed.server import ADMIN_TOKEN
 

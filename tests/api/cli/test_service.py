@@ -8,8 +8,8 @@ import pytest
 
 from api.client import Client
 from api.schemas.targets import Change, Phase, TargetStatus
-from tests.api.cli.conftest import Cli
 from tests.api.cli.samples import OFFER, REQUEST, TARGET
+from tests.testbed.cli import Cli
 from tests.testbed.server import ADMIN_TOKEN
 
 

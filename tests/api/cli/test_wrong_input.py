@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.api.cli.conftest import Cli
 from tests.api.cli.samples import OFFER, REQUEST, VALID
+from tests.testbed.cli import Cli
 
 CHECKED = {
     "gpus": ("gpus", "check"),

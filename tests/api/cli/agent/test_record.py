@@ -11,7 +11,7 @@ import yaml
 
 from api.cli.faults.record import record
 from deploy.telemetry.factory import RecordingFile
-from tests.api.cli.conftest import Cli
+from tests.testbed.cli import Cli
 from tests.testbed.processes import LOOPBACK, Process, free_ports
 from tests.testbed.waiting import PATIENCE_S, wait_for
 

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.api.cli.conftest import Cli
 from tests.deploy.node_agent.gpu.stub_driver import StubDriver
+from tests.testbed.cli import Cli
 from tests.testbed.processes import LOOPBACK, Process, free_ports
 
 ROOT = Path(__file__).parents[4]

@@ -8,8 +8,8 @@ import pytest
 from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
 from fleet.offers import builtin_prices
-from tests.api.cli.conftest import Cli
 from tests.api.cli.samples import CONFIG, GPU, OFFER, TOPOLOGY
+from tests.testbed.cli import Cli
 
 SHIPPED = {
     "gpus": [gpu.name for gpu in builtin_gpus().gpus],

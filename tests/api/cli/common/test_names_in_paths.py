@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.api.cli.conftest import Cli
+from tests.testbed.cli import Cli
 
 UNREACHABLE = ("--url", "http://127.0.0.1:1")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.api.cli.conftest import Cli
+from tests.testbed.cli import Cli
 from tests.testbed.processes import LOOPBACK, free_ports
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.api.cli.conftest import Cli
 from tests.api.cli.place.examples import EXAMPLE, ROWS, SHAPE, loads, written
+from tests.testbed.cli import Cli
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.api.cli.conftest import Cli
 from tests.api.cli.place.examples import EXAMPLE, EXPERTS, ROWS, SHAPE, loads, read, written
+from tests.testbed.cli import Cli
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from placement.formats import Engine
-from tests.api.cli.conftest import Cli, Shell
 from tests.api.cli.place.examples import EXAMPLE, EXPERTS, PNG, ROWS, SHAPE, loads, read, written
+from tests.testbed.cli import Cli, Shell
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from planner import Plan
-from tests.api.cli.conftest import Cli
 from tests.api.cli.samples import GPU, OFFER, REQUEST
+from tests.testbed.cli import Cli
 
 EXAMPLE = Path(__file__).parents[4] / "examples" / "chat.yaml"
 INFEASIBLE = """\

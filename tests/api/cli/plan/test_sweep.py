@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from planner.sweep import Sweep
-from tests.api.cli.conftest import Cli
+from tests.testbed.cli import Cli
 
 EXAMPLE = Path(__file__).parents[4] / "examples" / "chat.yaml"
 TRACED = """

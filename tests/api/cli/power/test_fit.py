@@ -10,8 +10,8 @@ import pytest
 from fleet.documents import parse_document, read_model
 from power.measured_models import PowerShares
 from power.measured_models.tables import Row
-from tests.api.cli.conftest import Cli
 from tests.power.measured_models import made_up
+from tests.testbed.cli import Cli
 
 
 def written(path: Path, rows: list[Row]) -> Path:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.cli.conftest import Cli
 from tests.power.forecast.rows import STEP_S, row
+from tests.testbed.cli import Cli
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.cli.conftest import Cli
+from tests.testbed.cli import Cli
 
 GOOD = {"row": "r", "settings": {"rating_w": 1000.0}, "agents": [{"name": "a", "url": "http://x:1"}]}
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.cli.conftest import Cli
+from tests.testbed.cli import Cli
 
 TREE = """
 name: hall

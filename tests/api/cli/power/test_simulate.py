@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.cli.conftest import Cli
+from tests.testbed.cli import Cli
 
 SMALL = ("power", "simulate", "--servers", "14", "--budget-servers", "8", "--days", "0.05", "--seed", "3")
 CONTRACT_KEYS = {"brakes", "peak_utilization", "seconds_over_budget", "slo", "energy_kwh", "run_s"}

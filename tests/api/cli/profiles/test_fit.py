@@ -7,8 +7,8 @@ import pytest
 
 from fleet.documents import parse_document, read_model
 from planner.performance.coefficients import Coefficients
-from tests.api.cli.conftest import Cli
 from tests.planner.performance.synthetic_points import row, rows
+from tests.testbed.cli import Cli
 
 pytest.importorskip("scipy", reason="fitting needs the extra `fit`")
 

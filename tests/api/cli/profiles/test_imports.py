@@ -7,8 +7,8 @@ import pytest
 
 from fleet.documents import parse_document, read_model
 from planner.profiles import Profiles
-from tests.api.cli.conftest import Cli
 from tests.planner.profiles.samples import GUIDELLM, OWN_CSV, SGLANG, SILICON, VLLM, text
+from tests.testbed.cli import Cli
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.cli.conftest import COMMAND, Cli, Done, Shell
+from tests.testbed.cli import COMMAND, Cli, Done, Shell
 from tests.testbed.processes import LOOPBACK, free_ports
 from tests.testbed.server import ADMIN_TOKEN
 

@@ -9,8 +9,8 @@ import pytest
 from deploy.router.table import RoutingTable
 from fleet.gpus import builtin_gpus
 from fleet.offers import builtin_prices
-from tests.api.cli.conftest import Cli
 from tests.api.cli.samples import REQUEST, TARGET
+from tests.testbed.cli import Cli
 
 MAX_PARTS = 100  # of a target
 REPLICA_SIZES = (("/x1", ""), ("/x2", "-2"), ("/x4", "-4"), ("/x8", "-8"))

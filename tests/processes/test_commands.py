@@ -11,8 +11,8 @@ from typing import BinaryIO
 
 import pytest
 
-from tests.api.cli.conftest import COMMAND, Cli, Shell
 from tests.api.cli.samples import OFFER, REQUEST
+from tests.testbed.cli import COMMAND, Cli, Shell
 from tests.testbed.processes import LOOPBACK, Process, answers_ok, free_ports
 
 ESCAPE = "\x1b"

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.cli.conftest import Cli
+from tests.testbed.cli import Cli
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 GENERATED = {ROOT / "docs" / "reference" / name for name in ("cli.md", "api.md")}
 PAGES = sorted(set((ROOT / "docs").rglob("*.md")) - GENERATED)
 BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)

@@ -25,7 +25,7 @@ from tests.deploy.power_guard.row_of_agents import Guarding, ManualClock, guardi
 from tests.testbed.processes import LOOPBACK, Process, free_ports
 from tests.testbed.waiting import PATIENCE_S, wait_for
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[2]
 TOKEN = "of-the-agents-of-one-row"
 NODES = 8
 PERIOD_S = 20.0  # of the guard, so that an agent has 10 s of real time to respond

@@ -17,7 +17,7 @@ from tests.deploy.power_guard.row_of_agents import SAFE, AgentRow, agent_row
 from tests.testbed.processes import LOOPBACK, Process, answers_ok, free_ports
 from tests.testbed.waiting import PATIENCE_S, wait_for
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 AGENT_TOKEN = "of-the-agents-of-one-row"
 BUDGET_TOKEN = "of-the-planner-of-row-a"
 
