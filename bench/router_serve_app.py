@@ -10,7 +10,7 @@ from typing import Any, Final
 from ray import serve
 
 from bench.router import WEIGHTS, Receive, Send, engine
-from deploy.router.serve_app import behind_router
+from deploy.router.serve_app import METHOD, behind_router
 from fleetwright.serve import Part, stream_response
 
 LITTLE: Final[dict[str, Any]] = {"num_cpus": 0.1}
@@ -23,7 +23,7 @@ class EngineReplica:
     def __serve_build_asgi_app__(self) -> Any:
         return engine
 
-    async def respond(
+    async def answer_openai(
         self, method: str, target: str, headers: list[tuple[bytes, bytes]], body: bytes
     ) -> AsyncIterator[Part]:
         async for part in stream_response(engine, method, target, headers, body):
@@ -37,7 +37,7 @@ class PassingReplica:
         self._behind = behind
 
     def __serve_build_asgi_app__(self) -> Any:
-        return Passing(self._behind.options(method_name="respond", stream=True))
+        return Passing(self._behind.options(method_name=METHOD, stream=True))
 
 
 @dataclass
