@@ -10,8 +10,8 @@ from typing import Any, Final
 from ray import serve
 
 from bench.router import WEIGHTS, Receive, Send, engine
-from deploy.router.serve_app import METHOD, behind_router
-from fleetwright.serve import Part, stream_response
+from deploy.router.serve_app import behind_router
+from fleetwright.serve import METHOD, Part, stream_response
 
 LITTLE: Final[dict[str, Any]] = {"num_cpus": 0.1}
 AT_ONCE: Final = 1000  # requests in one replica

@@ -19,6 +19,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Mutable
 from typing import Any
 from urllib.parse import unquote
 
+METHOD = "answer_openai"  # of a deployment whose application the router uses
+
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]

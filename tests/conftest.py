@@ -33,7 +33,7 @@ pytest_plugins = [
     "tests.testbed.prometheus",
 ]
 
-# The modules and items of the collection stay for the whole run: the collector need not look at them, then or later.
+# Modules and collected tests live for the whole run, so the garbage collector skips them.
 gc.disable()
 
 

@@ -23,7 +23,7 @@ _OFFERS = {"H100-SXM": (3.0, 1), "A100-80GB-SXM": (1.3, 1), "L4": (0.4, MAX_GPUS
 
 
 def _max_in_flight(gpu: str) -> int:
-    """As many requests as fit into the cache of a replica; more would wait in it, while another replica has room."""
+    """Return how many of the shortest requests fit into the cache of a replica; further ones wait in the router."""
     costs = tuning(WorkerSpec(gpu=gpu, model=MODEL)).costs
     return min(costs.max_sequences, costs.cache_tokens // (min(INPUT_TOKENS) + OUTPUT_TOKENS))
 
@@ -43,11 +43,7 @@ class Act:
             "name": WORKLOAD,
             "model": MODEL,
             "rate_rps": self.rate_rps,
-            "buckets": {
-                "input_tokens": INPUT_TOKENS,
-                "output_tokens": [OUTPUT_TOKENS],
-                "share": [[0.6], [0.4]],
-            },
+            "buckets": {"input_tokens": INPUT_TOKENS, "output_tokens": [OUTPUT_TOKENS], "share": [[0.6], [0.4]]},
             "slo": {"ttft_ms": {"p95": 4000}, "tpot_ms": {"p95": 150}},
         }
         offers = [_offer(gpu, today=today) for gpu in POOLS]

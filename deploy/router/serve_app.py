@@ -31,11 +31,10 @@ from deploy.router.settings import SERVE_NAME, TABLE_PATH, RouterConfig, RouterS
 from deploy.router.table import RoutingTable
 from fleetwright.expert_rollout.serve_engine import PATH as MAPS_PATH
 from fleetwright.expert_rollout.serve_engine import StatusEndpoint
-from fleetwright.serve import Receive, Send, is_request_for, send_json
+from fleetwright.serve import METHOD, Receive, Send, is_request_for, send_json
 
 log = structlog.get_logger()
 
-METHOD = "answer_openai"
 # A replica that takes another user_config (UPDATING) is out of routing for a moment, and one that a restarted Serve
 # controller has yet to find (RECOVERING) is not; requests wait.  One on a draining node (PENDING_MIGRATION) serves.
 PRESENT = ("RUNNING", "UPDATING", "RECOVERING", "PENDING_MIGRATION")

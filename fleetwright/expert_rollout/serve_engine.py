@@ -29,9 +29,8 @@ from ray.serve.exceptions import RayServeException
 
 from fleetwright.expert_rollout.engines import MapEngine
 from fleetwright.expert_rollout.replica_agent import DRAIN_S, ReplicaAgent
-from fleetwright.serve import AsgiApp, Part, Send, send_json, stream_response
+from fleetwright.serve import METHOD, AsgiApp, Part, Send, send_json, stream_response
 
-METHOD = "answer_openai"
 STATUS_METHOD = "expert_map_status"
 # In a response: this replica is draining.  In a request: forwarded by this replica.
 DRAINING_HEADER = b"x-fleetwright-out"

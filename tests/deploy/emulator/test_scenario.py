@@ -79,13 +79,19 @@ def test_the_intermediate_table_averages_both_plans() -> None:
     assert set(found.routes) == {"a", "b"}
 
 
-@pytest.mark.parametrize(("gpu", "deployment"), POOLS.items())
-def test_no_request_waits_in_a_replica_for_space_in_its_cache(gpu: str, deployment: str) -> None:
+def preemptions(gpu: str, requests: int) -> int:
     engine = Engine(costs=tuning(WorkerSpec(gpu=gpu)).costs)
-    for number in range(MAX_IN_FLIGHT[deployment]):
+    for number in range(requests):
         engine.submit(str(number), prompt_tokens=min(INPUT_TOKENS), output_tokens=OUTPUT_TOKENS)
     while engine.in_flight:
-        tokens = engine.advance(engine.next_s)
-        if any(token.index == 0 and token.key == str(MAX_IN_FLIGHT[deployment] - 1) for token in tokens):
-            assert engine.waiting == 0
-    assert engine.preemptions == 0
+        engine.advance(engine.next_s)
+    return engine.preemptions
+
+
+@pytest.mark.parametrize(("gpu", "deployment"), POOLS.items())
+def test_the_requests_in_flight_fit_into_the_cache_of_a_replica(gpu: str, deployment: str) -> None:
+    assert preemptions(gpu, MAX_IN_FLIGHT[deployment]) == 0
+
+
+def test_one_more_request_does_not_fit_into_the_smallest_cache() -> None:
+    assert preemptions("L4", MAX_IN_FLIGHT[POOLS["L4"]] + 1) > 0
