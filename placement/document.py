@@ -60,7 +60,7 @@ class Before(Frozen):
     cost_per_token: float | None = None
 
 
-class Redundancy(Frozen):
+class EvenLoadSlots(Frozen):
     """The number of slots that would allow an even load."""
 
     slots: int
@@ -79,7 +79,7 @@ class Predictions(Frozen):
         default=None, description="Nearest dispatch only: with the choices that SGLang 0.5.23 draws for far GPUs."
     )
     before: Before
-    redundancy: Redundancy | None = Field(default=None, description="Null where the bound is low enough.")
+    redundancy: EvenLoadSlots | None = Field(default=None, description="Null where the bound is low enough.")
 
 
 class Source(Frozen):
@@ -115,7 +115,7 @@ class Moves(Frozen):
     batches: tuple[MoveBatch, ...] = Field(description="In order.")
 
 
-class Provenance(Frozen):
+class PlacementProvenance(Frozen):
     """The inputs and parameters of a placement."""
 
     version: str
@@ -163,7 +163,7 @@ class Placement(LayoutSchema):
     moves: Moves | None = Field(default=None, description="The schedule of the moves; null without `move_gb_per_s`.")
     solve_s: Annotated[float, Field(ge=0)]
     predictions: Predictions
-    provenance: Provenance
+    provenance: PlacementProvenance
     physical_to_logical_map: tuple[tuple[int, ...], ...] = Field(description="[layers][slots]: MoE layers only.")
     loads: TokensPerExpert = Field(description="[layers][experts]: tokens that the placement was planned for.")
 

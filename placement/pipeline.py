@@ -23,7 +23,7 @@ from placement.arrays import Floats, Ints
 from placement.balance import balanced
 from placement.bounds import lower_bound, redundancy_advice
 from placement.bounds.lower_bound import TARGET
-from placement.document import Placement, Redundancy
+from placement.document import EvenLoadSlots, Placement
 from placement.imbalance import imbalance
 from placement.joint import joint_balanced
 from placement.layout import Layout
@@ -215,7 +215,7 @@ def _traffic(problem: PlacementProblem) -> Traffic | None:
     )
 
 
-def _redundancy(problem: PlacementProblem, bound: Floats) -> Redundancy | None:
+def _redundancy(problem: PlacementProblem, bound: Floats) -> EvenLoadSlots | None:
     """The number of slots that would allow an even load, where the present ones do not."""
     if bound.mean() <= TARGET:
         return None
@@ -227,7 +227,7 @@ def _redundancy(problem: PlacementProblem, bound: Floats) -> Redundancy | None:
     )
     if step.slots == problem.layout.slots:
         return None
-    return Redundancy(
+    return EvenLoadSlots(
         slots=step.slots,
         bound_mean=step.bound_mean,
         fp8_bytes_per_gpu=None if problem.model is None else step.extra_bytes_per_gpu,

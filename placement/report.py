@@ -7,12 +7,12 @@ import numpy as np
 from placement.arrays import Floats, Ints
 from placement.document import (
     Before,
+    EvenLoadSlots,
     MoveBatch,
     Moves,
     Placement,
+    PlacementProvenance,
     Predictions,
-    Provenance,
-    Redundancy,
     RemoteNodes,
     Spread,
 )
@@ -47,7 +47,7 @@ class Solution:
     bound: Floats  # [layers], proven
     method: Method
     traffic: Traffic | None
-    redundancy: Redundancy | None
+    redundancy: EvenLoadSlots | None
     solve_s: float
 
 
@@ -156,8 +156,8 @@ def _before(problem: PlacementProblem, traffic: Traffic | None) -> Before:
     )
 
 
-def _provenance(problem: PlacementProblem, version: str) -> Provenance:
-    return Provenance(
+def _provenance(problem: PlacementProblem, version: str) -> PlacementProvenance:
+    return PlacementProvenance(
         version=version,
         loads=problem.loads_sources,
         trace=problem.trace_source,

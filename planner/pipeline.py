@@ -26,10 +26,10 @@ from planner.rollout_planner import RolloutReport, rollout_report
 from planner.schedule import plan_schedule
 from planner.solve.fixed_counts import keep_running
 from planner.solve.solution import MixSolution
-from planner.throughput import Provenance
+from planner.throughput import ThroughputSource
 from planner.validation.slo_validation import SloValidator, ValidatedPlan, validation_text
 
-PREDICTED = {Provenance.CALIBRATED, Provenance.MEASURED_AND_CALIBRATED}
+PREDICTED = {ThroughputSource.CALIBRATED, ThroughputSource.MEASURED_AND_CALIBRATED}
 T = TypeVar("T")
 
 

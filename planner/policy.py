@@ -105,7 +105,7 @@ class Horizon(Frozen):
     warm_up_min: float = Field(default=10.0, ge=0, le=1440, description="From hiring a replica until it is ready.")
 
 
-class PowerDomain(Frozen):
+class PowerDomainLimit(Frozen):
     """A power limit on some of the replicas."""
 
     name: Name

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from fleet.documents import RuleError, Violation
 from fleet.errors import nearest_names
-from planner.policy import PowerDomain
+from planner.policy import PowerDomainLimit
 from power.caps import Terms, effective_limits, feed_headroom
 from power.tree import PowerTree
 
@@ -17,7 +17,7 @@ Members = Mapping[str, Sequence[str]]  # feed -> its members: offer ids, or work
 
 def power_domains(
     tree: PowerTree, *, members: Members | None = None, terms: Terms | None = None
-) -> tuple[PowerDomain, ...]:
+) -> tuple[PowerDomainLimit, ...]:
     """The feeds of a tree that limit the plan, each with the members of itself and of the feeds below it.
 
     A feed with servers in the tree has its effective limit, any other feed its own limit.  `members` may be absent if
@@ -35,7 +35,7 @@ def power_domains(
         limit_w = known.get(name, _min_w(tree, name))
         if limit_w is not None and (members is None or name in members_of):
             inside = None if members is None else tuple(members_of[name])
-            domains.append(PowerDomain(name=name, limit_w=limit_w, members=inside))
+            domains.append(PowerDomainLimit(name=name, limit_w=limit_w, members=inside))
     return tuple(domains)
 
 

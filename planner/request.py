@@ -19,7 +19,7 @@ from fleet.slo import Slo
 from fleet.solvers import Solver
 from planner.expert_loads import RecordedLoads
 from planner.performance.config import KvPrecision, WeightPrecision
-from planner.policy import Carbon, ExplainLevel, Horizon, Policy, PowerDomain, Quota, Replay, Running
+from planner.policy import Carbon, ExplainLevel, Horizon, Policy, PowerDomainLimit, Quota, Replay, Running
 from planner.profiles import Profiles
 from planner.throughput import Rate, Table
 
@@ -129,7 +129,7 @@ class PlanRequest(Frozen):
     )
     profiles: Profiles | None = Field(default=None, description="Measured rates, used before predictions.")
     policy: Policy = Policy()
-    power_domains: tuple[PowerDomain, ...] = Field(default=(), max_length=1000)
+    power_domains: tuple[PowerDomainLimit, ...] = Field(default=(), max_length=1000)
     power_levels: tuple[Level, ...] | None = Field(
         default=None,
         min_length=1,

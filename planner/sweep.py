@@ -21,7 +21,7 @@ from fleet.offers import Offer, PriceSheet
 from fleet.slo import LatencyLimits, Metric, Slo
 from fleet.solvers import SolveStatus
 from planner.objectives import COST, Objective
-from planner.policy import ExplainLevel, PowerDomain
+from planner.policy import ExplainLevel, PowerDomainLimit
 from planner.request import GivenOption, PlanRequest, Workload
 from planner.result import Plan
 
@@ -29,7 +29,7 @@ MAX_POINTS = 10_000
 MAX_SHOWN = 60  # characters of the input in an error
 
 Priced = TypeVar("Priced", Offer, GivenOption)
-Changed = TypeVar("Changed", Offer, GivenOption, PowerDomain)
+Changed = TypeVar("Changed", Offer, GivenOption, PowerDomainLimit)
 Names = frozenset[str] | None  # names in the request that an axis scales; None: all
 GridRequest = tuple[dict[str, float], PlanRequest, PriceSheet]
 

@@ -13,7 +13,7 @@ Table = Annotated[
 ]
 
 
-class Provenance(StrEnum):
+class ThroughputSource(StrEnum):
     """The source of a throughput table."""
 
     GIVEN = "given"  # in the request
@@ -27,7 +27,7 @@ class Throughput(Frozen):
     """Highest rate of one replica inside the SLO, row per input edge, column per output edge; 0 = cannot serve."""
 
     max_rps: Table
-    provenance: Provenance
+    provenance: ThroughputSource
     interval_90: tuple[float, float] | None = Field(
         default=None, description="Multiples of max_rps that contain 90 % of measured rates; absent if not known."
     )

@@ -5,7 +5,7 @@ from typing import Self
 
 from pydantic import Field
 
-from faults.path_planning import Hashed, Load, Plan, Repair, Row, TrafficJob, hashed, planned
+from faults.path_planning import FabricLoad, Hashed, Plan, Repair, Row, TrafficJob, hashed, planned
 from fleet.documents import Frozen
 from fleet.topology import Topology
 
@@ -43,7 +43,7 @@ class PathsResponse(Frozen):
     split_flows: int = Field(description="Flows with more connections than the job gives them.")
     fractional_optimum: float = Field(description="Proven lower bound on the maximum utilisation.")
     proof: str = Field(description="`cut` or `duals`.")
-    planned: Load
+    planned: FabricLoad
     hashed: Hashed
     ports_by: str = Field(description="`model`: source ports follow a model hash, not this fabric's.")
     without_port: int = Field(description="Connections without a known source port.")

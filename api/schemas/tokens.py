@@ -9,7 +9,7 @@ from api.schemas.names import Text
 from fleet.documents import Frozen
 
 
-class Scope(StrEnum):
+class TokenScope(StrEnum):
     """What a token allows.  `admin` includes the other scopes; those include only themselves."""
 
     READ = "read"  # every GET except tokens and audit
@@ -22,7 +22,9 @@ class TokenRequest(Frozen):
     """A token to create."""
 
     name: Text = Field(description="The person or program that will hold the token.")
-    scopes: frozenset[Scope] = Field(min_length=1, json_schema_extra={"uniqueItems": False})  # duplicates are harmless
+    scopes: frozenset[TokenScope] = Field(
+        min_length=1, json_schema_extra={"uniqueItems": False}
+    )  # duplicates are harmless
     expires_in_s: int | None = Field(default=None, ge=60, le=10 * 365 * 86_400, description="Null: until revoked.")
 
 
@@ -31,7 +33,7 @@ class TokenInfo(Frozen):
 
     id: str
     name: str
-    scopes: frozenset[Scope]
+    scopes: frozenset[TokenScope]
     created_at: datetime
     created_by: str
     expires_at: datetime | None = None

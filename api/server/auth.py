@@ -18,7 +18,7 @@ from fastapi import Depends, Request, Response
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from api.schemas.tokens import Scope
+from api.schemas.tokens import TokenScope
 from api.server.limits import RateLimiter
 from api.server.problems import ProblemError
 from api.server.settings import Settings
@@ -33,12 +33,12 @@ Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 @dataclass(frozen=True, slots=True)
 class Principal:
     actor: str  # the name in the audit
-    scopes: frozenset[Scope]
+    scopes: frozenset[TokenScope]
     rate_limited: bool = True  # False for code inside the service
 
-    def allows(self, scope: Scope) -> bool:
+    def allows(self, scope: TokenScope) -> bool:
         """Check a scope; `admin` has them all."""
-        return scope in self.scopes or Scope.ADMIN in self.scopes
+        return scope in self.scopes or TokenScope.ADMIN in self.scopes
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class StaticToken:
     principal: Principal
 
 
-LOOPBACK = Principal(actor="anonymous", scopes=frozenset({Scope.ADMIN}))
-READER = Principal(actor="anonymous", scopes=frozenset({Scope.READ}))
+LOOPBACK = Principal(actor="anonymous", scopes=frozenset({TokenScope.ADMIN}))
+READER = Principal(actor="anonymous", scopes=frozenset({TokenScope.READ}))
 
 
 class Authenticator:
@@ -95,7 +95,7 @@ class Authenticator:
             record = await tx.tokens.get(form["id"])
         if record is None or not hmac.compare_digest(record.secret_sha256, digest) or not record.is_valid(self._now()):
             return None
-        return Principal(actor=actor_of(record.id), scopes=frozenset(Scope(scope) for scope in record.scopes))
+        return Principal(actor=actor_of(record.id), scopes=frozenset(TokenScope(scope) for scope in record.scopes))
 
 
 def actor_of(token_id: str) -> str:
@@ -111,7 +111,7 @@ def token_hash(token: str) -> bytes:
 class RequireScope:
     """Admits only principals with a scope, as a FastAPI dependency."""
 
-    scope: Scope
+    scope: TokenScope
 
     async def __call__(self, request: Request, _shown: Credentials) -> Principal:
         """Return the principal that was admitted before the body was read; `_shown` documents the scheme in OpenAPI."""
@@ -160,10 +160,10 @@ class AuthenticatedRoute(APIRoute):
         return handle_authenticated
 
 
-Reader = Annotated[Principal, Depends(RequireScope(Scope.READ))]
-Planner = Annotated[Principal, Depends(RequireScope(Scope.PLAN))]
-Operator = Annotated[Principal, Depends(RequireScope(Scope.OPERATE))]
-Admin = Annotated[Principal, Depends(RequireScope(Scope.ADMIN))]
+Reader = Annotated[Principal, Depends(RequireScope(TokenScope.READ))]
+Planner = Annotated[Principal, Depends(RequireScope(TokenScope.PLAN))]
+Operator = Annotated[Principal, Depends(RequireScope(TokenScope.OPERATE))]
+Admin = Annotated[Principal, Depends(RequireScope(TokenScope.ADMIN))]
 
 
 def _unauthorized(detail: str) -> ProblemError:

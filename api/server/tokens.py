@@ -9,7 +9,7 @@ from pathlib import Path
 
 import structlog
 
-from api.schemas.tokens import Scope, TokenInfo, TokenRequest
+from api.schemas.tokens import TokenInfo, TokenRequest, TokenScope
 from api.server.auth import TOKEN_FORM, token_hash
 from api.server.service import Service
 from api.store import StoreError, TokenRecord, Transaction
@@ -96,7 +96,7 @@ async def _ensure_first_token(
     service: Service, tx: Transaction, *, given: str | None, show: Callable[[str], None]
 ) -> None:
     await tx.audit.lock()
-    request = TokenRequest(name="first admin", scopes=frozenset({Scope.ADMIN}))
+    request = TokenRequest(name="first admin", scopes=frozenset({TokenScope.ADMIN}))
     now = service.now()
     if given is None:
         if await tx.tokens.any():

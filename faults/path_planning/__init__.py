@@ -3,12 +3,12 @@
 from faults.path_planning.job import TrafficJob
 from faults.path_planning.plan import Plan, Repair, make_plan, repair
 from faults.path_planning.ports import Row, choices, probes, read_probed
-from faults.path_planning.report import Hashed, Load, hashed, planned
+from faults.path_planning.report import FabricLoad, Hashed, hashed, planned
 from faults.path_planning.traffic import Traffic, traffic_of
 
 __all__ = [
+    "FabricLoad",
     "Hashed",
-    "Load",
     "Plan",
     "Repair",
     "Row",

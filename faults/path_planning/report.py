@@ -20,7 +20,7 @@ TIERS = ("port out", "port in", "leaf up", "leaf down", "spine up", "spine down"
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class FabricLoad:
     """The load of one assignment of a job's traffic."""
 
     greatest: float  # utilisation of any port or cable
@@ -58,7 +58,7 @@ class Meter:
         kinds = 2 + 2 * np.repeat(tier, 2) + np.arange(self._wires) % 2
         self._kind = np.concatenate([kinds, np.zeros(len(ports), np.int64), np.ones(len(ports), np.int64)])
 
-    def load(self, flows: Sequence[int], gb_per_s: Floats, out: Ints, into: Ints, links: Ints) -> Load:
+    def load(self, flows: Sequence[int], gb_per_s: Floats, out: Ints, into: Ints, links: Ints) -> FabricLoad:
         """Return the load of connections, each given by its flow, size, ports and links."""
         sources, targets = columns(self.traffic, flows)
         used = np.column_stack(
@@ -76,12 +76,12 @@ class Meter:
         ring = np.ones(len(self.traffic.rings))
         np.minimum.at(ring, [self.traffic.flows[flow].ring for flow in flows], 1 / np.maximum(worst, 1.0))
         by_tier = {name: float(share[self._kind == kind].max(initial=0.0)) for kind, name in enumerate(TIERS)}
-        return Load(
+        return FabricLoad(
             float(share.max(initial=0.0)), by_tier, int((share > 1 + 1e-9).sum()), float(ring.min()), float(ring.mean())
         )
 
 
-def planned(plan: Plan) -> Load:
+def planned(plan: Plan) -> FabricLoad:
     parts, sizes = plan.parts, np.array([part.gb_per_s for part in plan.parts])
     columns_of = planned_columns(plan.traffic, plan.paths, parts)
     return Meter(plan.traffic).load([part.flow for part in parts], sizes, *columns_of)

@@ -19,7 +19,7 @@ from planner.policy import ExplainLevel
 from planner.problem import MixProblem
 from planner.request import PlanRequest, bucket_names
 from planner.solve.solution import MixSolution
-from planner.throughput import Provenance
+from planner.throughput import ThroughputSource
 
 NOT_WORKED_OUT = "is not known: the time limit expired"
 MIX_SHARE = 0.2  # of the request's time limit, by default, for all questions about a mix
@@ -81,7 +81,7 @@ def premises(request: PlanRequest, chosen: Sequence[Candidate], *, left_out: int
             yield f"{workload.name} is planned at its peak of {workload.planned_rps:g} rps"
         if workload.planned_rps == 0:
             yield f"{workload.name} has no demand and gets only the replicas it requires ({workload.min_replicas})"
-    if any(candidate.throughput.provenance is Provenance.CALIBRATED for candidate in chosen):
+    if any(candidate.throughput.provenance is ThroughputSource.CALIBRATED for candidate in chosen):
         yield (
             "rates are predicted by the calibrated model, not measured by you; "
             "docs/explanation/planner/performance.md has its errors"

@@ -27,7 +27,7 @@ from planner.policy import Failure
 from planner.problem import Supply
 from planner.profiles import Profiles
 from planner.request import MAX_SHARES, GivenOption, PlanRequest, Workload
-from planner.throughput import Provenance, Throughput
+from planner.throughput import Throughput, ThroughputSource
 from power.curves import power_curve
 
 REQUEST = "request"
@@ -145,7 +145,7 @@ def _levels(request: PlanRequest, gpu: GpuSpec) -> tuple[float, ...]:
 
 def _given(position: int, workload: Workload, option: GivenOption, *, gpus: GpuCatalogue) -> Candidate:
     throughput = Throughput(
-        max_rps=option.max_rps, provenance=Provenance.GIVEN, interval_note="the request states no interval"
+        max_rps=option.max_rps, provenance=ThroughputSource.GIVEN, interval_note="the request states no interval"
     )
     supply = Supply(f"{workload.name}/{option.name}", option.price_usd_per_h, available=option.available)
     return Candidate(

@@ -10,20 +10,20 @@ from fleet.documents import Violation
 from fleet.errors import nearest_names
 from fleet.offers import Market, Offer
 from planner.objectives import Footprint
-from planner.policy import Failure, PowerDomain, Quota
+from planner.policy import Failure, PowerDomainLimit, Quota
 from planner.request import PlanRequest
 
 MINUTES_PER_H = 60.0
 MAX_NAMED = 8  # known names in one error
 
-Rule = Quota | PowerDomain
+Rule = Quota | PowerDomainLimit
 
 
 def covers(rule: Rule, *, name: str, offer: Offer | None, gpu_names: Collection[str]) -> bool:
     """Whether a rule covers a supply.  A given option has no region."""
     if rule.members is not None and name not in rule.members:
         return False
-    if isinstance(rule, PowerDomain):
+    if isinstance(rule, PowerDomainLimit):
         return True
     if rule.gpu is not None and folded(rule.gpu) not in gpu_names:
         return False

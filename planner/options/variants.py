@@ -23,7 +23,7 @@ from planner.performance.config import ReplicaConfig
 from planner.performance.rates import Estimate
 from planner.profiles import Configuration, Profiles, merged, throughput_from_points
 from planner.request import MAX_REPLICAS_PER_BUCKET, Workload
-from planner.throughput import Provenance, Throughput
+from planner.throughput import Throughput, ThroughputSource
 from power.curves import ReplicaPower, replica_power
 
 SIXTEEN_BIT = frozenset({"", "bf16", "fp16", "bfloat16", "float16"})
@@ -225,7 +225,7 @@ def _throughput(estimates: Sequence[Estimate], *, columns: int, config: ReplicaC
     interval = _widest(estimates)
     return Throughput(
         max_rps=tuple(tuple(rates_rps[first : first + columns]) for first in range(0, len(rates_rps), columns)),
-        provenance=Provenance.CALIBRATED,
+        provenance=ThroughputSource.CALIBRATED,
         interval_90=interval,
         interval_note=NO_INTERVAL if interval is None else _note(config),
     )

@@ -17,7 +17,7 @@ from fleet.slo import Slo
 from planner.profiles.interpolation import Basis, Cell, Size, at_size, grouped
 from planner.profiles.load_curves import SustainedRate, held, missing
 from planner.profiles.points import MeasuredPoint
-from planner.throughput import Provenance, Throughput
+from planner.throughput import Throughput, ThroughputSource
 
 SOURCES_SHOWN = 3
 MEASURED = {Basis.MEASURED, Basis.INTERPOLATED, Basis.LARGER}
@@ -73,11 +73,11 @@ def merged(table: MeasuredTable, *, buckets: SizeBuckets, computed: Throughput) 
     )
     share = min(sum(b.share for b in buckets.buckets() if table.cells[b.row][b.column].basis in MEASURED), 1.0)
     whole = share > 1 - 1e-9
-    mixed = Provenance.MEASURED_AND_CALIBRATED if share > 0 else computed.provenance
+    mixed = ThroughputSource.MEASURED_AND_CALIBRATED if share > 0 else computed.provenance
     rest = "" if share >= 1 else f"; {1 - share:.0%} of requests are of sizes left to the roofline"
     return Throughput(
         max_rps=rates,
-        provenance=Provenance.MEASURED if whole else mixed,
+        provenance=ThroughputSource.MEASURED if whole else mixed,
         interval_90=_interval(table, buckets, computed.interval_90, whole=whole),
         interval_note=f"{table.evidence}; {_coverage(table)}{rest}",
     )

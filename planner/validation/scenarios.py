@@ -23,9 +23,9 @@ from planner.replay.slo_check import LimitCheck, Removal, SloCheck, Tightness
 from planner.request import PlanRequest, Workload
 from planner.solve.fixed_counts import route
 from planner.solve.solution import MixSolution
-from planner.throughput import Provenance
+from planner.throughput import ThroughputSource
 
-MEASURED = {Provenance.MEASURED, Provenance.MEASURED_AND_CALIBRATED}
+MEASURED = {ThroughputSource.MEASURED, ThroughputSource.MEASURED_AND_CALIBRATED}
 ANY_LOAD = 1e3  # a utilisation that allows any routing: the replay decides whether it holds
 
 Counts = tuple[int, ...]

@@ -13,7 +13,7 @@ from power.caps.options import Option, Terms
 from power.caps.power_model import Draw, peak_w
 from power.caps.program import CapProblem, FeedLimit
 from power.caps.reporting import period_caps
-from power.caps.result import CapPlan, Conflict, PeriodCaps
+from power.caps.result import CapPlan, FeedConflict, PeriodCaps
 from power.caps.scenarios import Scenarios
 from power.caps.solving import CapResult, solve
 from power.tree.document import PowerTree
@@ -57,7 +57,7 @@ class _Run:
     scenarios: Scenarios
     solver: Solver
     deadline: Deadline
-    conflicts: list[Conflict] = field(default_factory=list)
+    conflicts: list[FeedConflict] = field(default_factory=list)
     lost_bounds: dict[int, float] = field(default_factory=dict)
     known: dict[CapProblem, CapResult] = field(default_factory=dict)
 
@@ -108,7 +108,7 @@ class _Run:
         return self.known[part.problem]
 
 
-def _conflicts(problem: CapProblem, result: CapResult, period: int, *, on_one_side: bool) -> Iterator[Conflict]:
+def _conflicts(problem: CapProblem, result: CapResult, period: int, *, on_one_side: bool) -> Iterator[FeedConflict]:
     for position, missing_w in result.excess_w.items():
         feed = problem.feeds[position]
         state = "with one side lost, " if on_one_side else ""
@@ -116,7 +116,7 @@ def _conflicts(problem: CapProblem, result: CapResult, period: int, *, on_one_si
             f"period {period}: {state}{feed.name} may draw {feed.limit_w:,.0f} W, but at the lowest clocks allowed its "
             f"servers would draw {feed.limit_w + missing_w:,.0f} W at the risk: {missing_w:,.0f} W are missing"
         )
-        yield Conflict(period=period, feed=feed.name, on_one_side=on_one_side, missing_w=missing_w, reason=reason)
+        yield FeedConflict(period=period, feed=feed.name, on_one_side=on_one_side, missing_w=missing_w, reason=reason)
 
 
 def _worst(statuses: list[SolveStatus]) -> SolveStatus:

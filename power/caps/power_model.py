@@ -9,11 +9,11 @@ from math import hypot, sqrt
 from typing import NamedTuple
 
 from power.controls import FULL_CLOCK
-from power.tree.elements import Load, ServerGroup
+from power.tree.elements import GroupLoad, ServerGroup
 from power.tree.hierarchy import ServerClass
 
 ROUNDING = 1e-12
-IDLE = Load(p50=(0.0,))
+IDLE = GroupLoad(p50=(0.0,))
 
 
 class Draw(NamedTuple):
@@ -74,7 +74,7 @@ def working(
     return _serving(one, group.load or IDLE, busy, (token_clock, prompt_clock), sigmas)
 
 
-def _serving(one: ServerClass, load: Load, forecast: Busy, clocks: tuple[float, float], sigmas: float) -> Working:
+def _serving(one: ServerClass, load: GroupLoad, forecast: Busy, clocks: tuple[float, float], sigmas: float) -> Working:
     model, count = one.model, one.group.count
     token = (1 - load.prompt_share) * model.token_slowdown(clocks[0])
     prompt = load.prompt_share * model.prompt_slowdown(clocks[1])

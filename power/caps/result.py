@@ -45,7 +45,7 @@ class FeedCaps(Frozen):
     lost_loss_per_kw: float = 0.0
 
 
-class Conflict(Frozen):
+class FeedConflict(Frozen):
     """A feed that exceeds its limit with every choice of clocks."""
 
     period: int
@@ -80,7 +80,7 @@ class CapPlan(Frozen):
     binding: str | None = Field(description="The feed with the highest price times limit over the day.")
     period_h: float = Field(description="Length of a period.")
     periods: tuple[PeriodCaps, ...]
-    conflicts: tuple[Conflict, ...] = ()
+    conflicts: tuple[FeedConflict, ...] = ()
     solve_s: float = 0.0
 
     def feed(self, name: str, period: int) -> FeedCaps:

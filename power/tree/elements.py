@@ -95,7 +95,7 @@ class Feed(PowerDomain):
                 yield ("budget_w", period), message
 
 
-class Load(Frozen):
+class GroupLoad(Frozen):
     """Busy share of a group at full clock, per period: the median and higher quantiles.
 
     The spread is that of a normal distribution through the median and the farthest quantile.
@@ -164,7 +164,7 @@ class ServerGroup(Frozen):
     slo_slack: float | None = Field(
         default=None, gt=0, le=100, description="How much longer a request may take, as a share; absent: by priority."
     )
-    load: Load | None = None
+    load: GroupLoad | None = None
     training: Training | None = None
     least_clock: Clock = Field(
         default=0.3, description="No plan goes below it while both sides of its feeds are there."

@@ -16,7 +16,7 @@ from fleet.solvers import Solver, SolveStatus
 from planner import Plan, PlanRequest
 from planner.explain.alternatives import Alternative
 from planner.request import bucket_names
-from planner.throughput import Provenance
+from planner.throughput import ThroughputSource
 from tests.planner.requests import NOW, OFFERS, from_offers, given, offer, solved
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +29,7 @@ class TestGivenOptions:
         assert plan.status is SolveStatus.OPTIMAL
         large = next(entry for entry in plan.allocation if entry.option == "large")
         assert list(map(list, plan.throughput["chat"]["large"].max_rps)) == [[30, 10], [15, 6]]
-        assert plan.throughput["chat"]["large"].provenance is Provenance.GIVEN
+        assert plan.throughput["chat"]["large"].provenance is ThroughputSource.GIVEN
         assert (large.gpu, large.gpus_per_replica, large.offer) == ("H100-SXM", 1, None)
 
     def test_cost_power_and_hires_add_up(self) -> None:

@@ -15,12 +15,12 @@ from structlog.contextvars import merge_contextvars
 from structlog.dev import ConsoleRenderer, plain_traceback
 from structlog.processors import add_log_level
 
-from api.schemas.tokens import Scope
+from api.schemas.tokens import TokenScope
 from api.server import Principal, Settings, StaticToken, create_app
 from api.store import Migrations, Store
 from tests.testbed.waiting import PATIENCE_S
 
-TOKENS = {scope: f"fw_{scope.value:0<12}_{'s' * 43}" for scope in Scope}
+TOKENS = {scope: f"fw_{scope.value:0<12}_{'s' * 43}" for scope in TokenScope}
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class RunningService:
     clock: SteppedClock
     shown_tokens: list[str] = field(default_factory=list)
 
-    def client(self, scope: Scope | None = Scope.ADMIN, **options: Any) -> httpx.AsyncClient:
+    def client(self, scope: TokenScope | None = TokenScope.ADMIN, **options: Any) -> httpx.AsyncClient:
         """Create a client with the token of a scope, or with none."""
         headers = {"Authorization": f"Bearer {TOKENS[scope]}"} if scope is not None else {}
         transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)

@@ -9,7 +9,7 @@ from api.cli.common.files import build_model
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import RemoteOptions
 from api.cli.common.tables import Column, moment
-from api.schemas.tokens import Scope, TokenRequest
+from api.schemas.tokens import TokenRequest, TokenScope
 
 COLUMNS = (
     Column("id", of="id"),
@@ -28,7 +28,7 @@ app = new_app()
 def create(
     service: RemoteOptions,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The person or program that will hold it.")],
-    scope: Annotated[list[Scope], typer.Option(help="What it allows; repeatable.")],
+    scope: Annotated[list[TokenScope], typer.Option(help="What it allows; repeatable.")],
     expires_in_s: Annotated[
         int | None, typer.Option(metavar="SECONDS", min=60, help="Expires after this time; else never.")
     ] = None,

@@ -18,7 +18,7 @@ from api.cli.common.output import Format, FormatOption, print_json
 from api.cli.serve.database import open_migrations, read_settings
 from api.cli.serve.inprocess_controller import URL, controller_token, run_controller
 from api.client import AsyncClient
-from api.schemas.tokens import Scope
+from api.schemas.tokens import TokenScope
 from api.server import Principal, StaticToken, create_app
 from api.store import Store
 from deploy.common.logs import configure_logs
@@ -97,7 +97,7 @@ async def _service() -> AsyncIterator[AsyncClient]:
             head = migrations.head
             await asyncio.to_thread(migrations.upgrade)
         token = controller_token()
-        principal = Principal(actor="demo", scopes=frozenset({Scope.ADMIN}), rate_limited=False)
+        principal = Principal(actor="demo", scopes=frozenset({TokenScope.ADMIN}), rate_limited=False)
         admin = StaticToken(token=token.token.replace("controller00", "demo00000000"), principal=principal)
         store = Store(settings.database_url.get_secret_value())
         service = create_app(settings=settings, store=store, schema_head=head, static_tokens=[token, admin])

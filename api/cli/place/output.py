@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from api.cli.common.console import print_line
 from api.cli.common.tables import Column, Table, number, print_table
-from placement.document import Moves, Placement, Redundancy
+from placement.document import EvenLoadSlots, Moves, Placement
 from placement.options import Method
 
 COLUMNS = (
@@ -70,7 +70,7 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if value >= TO_THE_UNIT else f"{value:.3g}"
 
 
-def _advice(placement: Placement, more: Redundancy) -> str:
+def _advice(placement: Placement, more: EvenLoadSlots) -> str:
     memory = "" if more.fp8_bytes_per_gpu is None else f" ({more.fp8_bytes_per_gpu / GIGABYTE:.1f} GB per GPU in FP8)"
     return (
         f"no placement in {placement.slots} slots can be below {placement.bound.mean:.4f}: "

@@ -6,7 +6,7 @@ import httpx
 from fastapi import FastAPI
 
 from api.client import AsyncClient
-from api.schemas.tokens import Scope
+from api.schemas.tokens import TokenScope
 from api.server import Principal, StaticToken
 from deploy.actuators.registry import reachable_actuators
 from deploy.common.clock import Clock
@@ -22,7 +22,7 @@ URL = "http://localhost"  # never resolved: the transport calls the application 
 
 def controller_token() -> StaticToken:
     """Create a token for this process only, with the scopes of the controller."""
-    principal = Principal(actor=ACTOR, scopes=frozenset({Scope.READ, Scope.OPERATE}), rate_limited=False)
+    principal = Principal(actor=ACTOR, scopes=frozenset({TokenScope.READ, TokenScope.OPERATE}), rate_limited=False)
     return StaticToken(token=f"fw_controller00_{secrets.token_urlsafe(32)}", principal=principal)
 
 

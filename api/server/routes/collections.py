@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Path
 from fastapi.responses import Response
 
 from api.schemas.pages import Page
-from api.schemas.tokens import Scope
+from api.schemas.tokens import TokenScope
 from api.server.auth import AuthenticatedRoute, Principal, Reader, RequireScope
 from api.server.collections import Collection, Entry, ShownT, SpecT
 from api.server.cursors import Paging
@@ -36,7 +36,7 @@ class CollectionText:
 
 
 def collection_routes(
-    collection: Collection[SpecT, ShownT], *, key: str, pattern: str, writer: Scope, text: CollectionText
+    collection: Collection[SpecT, ShownT], *, key: str, pattern: str, writer: TokenScope, text: CollectionText
 ) -> APIRouter:
     """Build the routes of a collection; `key` is the path parameter with the name, which matches the pattern."""
     router = APIRouter(route_class=AuthenticatedRoute)

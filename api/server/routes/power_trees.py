@@ -4,7 +4,7 @@ from fastapi import APIRouter
 
 from api.schemas.names import NAME_PATTERN
 from api.schemas.power import DOMAIN_PATTERN
-from api.schemas.tokens import Scope
+from api.schemas.tokens import TokenScope
 from api.server.auth import AuthenticatedRoute
 from api.server.power_trees import BUDGETS, TREES
 from api.server.routes.collections import CollectionText, OperationText, collection_routes
@@ -17,7 +17,7 @@ router.include_router(
         TREES,
         key="name",
         pattern=NAME_PATTERN,
-        writer=Scope.PLAN,
+        writer=TokenScope.PLAN,
         text=CollectionText(
             singular="power_tree",
             lists=OperationText("List power trees", "Power trees by name."),
@@ -32,7 +32,7 @@ router.include_router(
         BUDGETS,
         key="domain",
         pattern=DOMAIN_PATTERN,
-        writer=Scope.OPERATE,
+        writer=TokenScope.OPERATE,
         text=CollectionText(
             singular="power_budget",
             lists=OperationText("List budgets", "The newest budget of each domain, expired ones included."),

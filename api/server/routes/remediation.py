@@ -7,7 +7,7 @@ from fastapi import APIRouter
 
 from api.schemas.names import NAME_PATTERN
 from api.schemas.remediation import CaseSpec, RemediationCase
-from api.schemas.tokens import Scope
+from api.schemas.tokens import TokenScope
 from api.server.auth import AuthenticatedRoute
 from api.server.collections import AuditVerbs, Collection
 from api.server.routes.collections import CollectionText, OperationText, collection_routes
@@ -45,7 +45,7 @@ router.include_router(
         CASES,
         key="case_id",
         pattern=NAME_PATTERN,
-        writer=Scope.OPERATE,
+        writer=TokenScope.OPERATE,
         text=CollectionText(
             singular="remediation_case",
             lists=OperationText("List remediation cases", "Cases by id.  The id of a diagnosis sorts by time."),

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from api.schemas.names import NAME_PATTERN, Name
 from api.schemas.target_state import Approval, ApprovalRequest
 from api.schemas.targets import TargetStatus
-from api.schemas.tokens import Scope
+from api.schemas.tokens import TokenScope
 from api.server.auth import AuthenticatedRoute, Operator, Reader
 from api.server.openapi import WITH_BODY, problems
 from api.server.problems import not_found
@@ -21,7 +21,7 @@ router.include_router(
         TARGETS,
         key="name",
         pattern=NAME_PATTERN,
-        writer=Scope.OPERATE,
+        writer=TokenScope.OPERATE,
         text=CollectionText(
             singular="target",
             lists=OperationText("List targets", "Targets by name."),

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from alembic import op
 
 from api.store.canonical import canonical_json
+from api.store.migrations.results_0006 import renamed
 
 MOMENT = sa.DateTime(timezone=True)
 Json = dict[str, Any]
@@ -65,14 +66,14 @@ def upgrade_faults() -> None:
     _diagnoses(
         old=("fault_verdicts", "believed_until"),
         new=("diagnoses", "expires_at"),
-        convert=lambda report: _renamed(report, REPORT),
+        convert=lambda report: renamed(report, REPORT),
     )
     _policy(
         old=("isolation", "looked_at", "looked_by"),
         new=("quarantine", "evaluated_at", "evaluated_by"),
         convert=_policy_up,
     )
-    _documents(DOCUMENTS, {"isolation-rules": lambda rules: _renamed(rules, RULES), "healing-cases": _case_up})
+    _documents(DOCUMENTS, {"isolation-rules": lambda rules: renamed(rules, RULES), "healing-cases": _case_up})
     _documents(TARGETS, {"targets": lambda target: _target(target, ROUTER)})
     _statuses(lambda status: _status(status, key=("memory", "state"), names=STATE))
     _leases(LEASES)
@@ -85,7 +86,7 @@ def downgrade_faults() -> None:
     _documents(TARGETS, {"targets": lambda target: _target(target, _inverse(ROUTER))})
     _documents(
         _inverse(DOCUMENTS),
-        {"quarantine-rules": lambda rules: _renamed(rules, _inverse(RULES)), "remediation-cases": _case_down},
+        {"quarantine-rules": lambda rules: renamed(rules, _inverse(RULES)), "remediation-cases": _case_down},
     )
     _policy(
         old=("quarantine", "evaluated_at", "evaluated_by"),
@@ -95,7 +96,7 @@ def downgrade_faults() -> None:
     _diagnoses(
         old=("diagnoses", "expires_at"),
         new=("fault_verdicts", "believed_until"),
-        convert=lambda report: _renamed(report, _inverse(REPORT)),
+        convert=lambda report: renamed(report, _inverse(REPORT)),
     )
 
 
@@ -173,19 +174,19 @@ def _target(target: Json, names: Mapping[str, str]) -> Json:
     application: Json = target["application"]
     if (router := application.get("router")) is None:
         return target
-    return {**target, "application": {**application, "router": _renamed(router, names)}}
+    return {**target, "application": {**application, "router": renamed(router, names)}}
 
 
 def _status(status: Json, *, key: tuple[str, str], names: Mapping[str, str]) -> Json:
     """Rename the state of a target in its status, and keys of the state."""
     old, new = key
-    after = _renamed(status, {old: new})
-    return {**after, new: _renamed(after[new], names)} if after.get(new) else after
+    after = renamed(status, {old: new})
+    return {**after, new: renamed(after[new], names)} if after.get(new) else after
 
 
 def _policy_up(body: Json) -> Json:
-    body = _renamed(body, POLICY)
-    body["breaker"] = _renamed(body["breaker"], {"accused_s": "suspected_s"})
+    body = renamed(body, POLICY)
+    body["breaker"] = renamed(body["breaker"], {"accused_s": "suspected_s"})
     body["nodes"] = {name: _record(record, RECORD, STATES, GUARDRAILS) for name, record in body["nodes"].items()}
     body["operator_actions"] = {node: KINDS.get(action, action) for node, action in body["operator_actions"].items()}
     body["decisions"] = [_decision(each, DECISION, KINDS) for each in body["decisions"]]
@@ -195,8 +196,8 @@ def _policy_up(body: Json) -> Json:
 def _policy_down(body: Json) -> Json:
     record, states, guardrails = _inverse(RECORD), _inverse(STATES), _inverse(GUARDRAILS)
     kinds = _inverse(KINDS)
-    body = _renamed(body, _inverse(POLICY))
-    body["breaker"] = _renamed(body["breaker"], {"suspected_s": "accused_s"})
+    body = renamed(body, _inverse(POLICY))
+    body["breaker"] = renamed(body["breaker"], {"suspected_s": "accused_s"})
     body["nodes"] = {name: _record(each, record, states, guardrails) for name, each in body["nodes"].items()}
     body["wishes"] = {node: kinds.get(action, action) for node, action in body["wishes"].items()}
     body["decisions"] = [_decision(each, _inverse(DECISION), kinds) for each in body["decisions"]]
@@ -210,24 +211,24 @@ def _record(record: Json, names: Mapping[str, str], states: Mapping[str, str], g
         "refused_by": guardrails,
         "refused": guardrails,
     }
-    after = _renamed(record, names)
+    after = renamed(record, names)
     return {key: values[key].get(value, value) if key in values else value for key, value in after.items()}
 
 
 def _decision(decision: Json, names: Mapping[str, str], kinds: Mapping[str, str]) -> Json:
-    after = _renamed(decision, names)
+    after = renamed(decision, names)
     return {key: kinds.get(value, value) if key in ("kind", "act") else value for key, value in after.items()}
 
 
 def _case_up(case: Json) -> Json:
-    after = _renamed(case, CASE)
+    after = renamed(case, CASE)
     after["state"], after["stage"] = PHASES[after.pop("phase")]
     after["actions"] = [_action(each, {"act": "action"}, HOOKS) for each in after.get("actions", [])]
     return after
 
 
 def _case_down(case: Json) -> Json:
-    after = _renamed(case, _inverse(CASE))
+    after = renamed(case, _inverse(CASE))
     state, stage = after.pop("state"), after.pop("stage")
     after["phase"] = _phase(state, stage)
     after["acts"] = [_action(each, {"action": "act"}, _inverse(HOOKS)) for each in after.get("acts", [])]
@@ -243,12 +244,8 @@ def _phase(state: str, stage: str) -> str:
 
 
 def _action(action: Json, names: Mapping[str, str], values: Mapping[str, str]) -> Json:
-    after = _renamed(action, names)
+    after = renamed(action, names)
     return {key: values.get(value, value) if key in ("action", "act") else value for key, value in after.items()}
-
-
-def _renamed(found: Json, names: Mapping[str, str]) -> Json:
-    return {names.get(key, key): value for key, value in found.items()}
 
 
 def _inverse(names: Mapping[str, str]) -> dict[str, str]:

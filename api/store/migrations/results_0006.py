@@ -114,11 +114,11 @@ def _copy(old: sa.TableClause | sa.Table, results: sa.Table, *, kind: str, summa
 
 
 def _rename_keys(*, score: Mapping[str, str], proof: Mapping[str, str]) -> None:
-    _convert("fault simulation", holding=score, convert=lambda simulation: _renamed(simulation, score))
+    _convert("fault simulation", holding=score, convert=lambda simulation: renamed(simulation, score))
     _convert(
         "plan",
         holding=proof,
-        convert=lambda plan: {**plan, "proofs": [_renamed(each, proof) for each in plan.get("proofs", [])]},
+        convert=lambda plan: {**plan, "proofs": [renamed(each, proof) for each in plan.get("proofs", [])]},
     )
 
 
@@ -133,7 +133,7 @@ def _convert(kind: str, *, holding: Mapping[str, str], convert: Callable[[Json],
         op.execute(sa.update(results).where(this).values(result=canonical_json(convert(result))))
 
 
-def _renamed(found: Json, names: Mapping[str, str]) -> Json:
+def renamed(found: Json, names: Mapping[str, str]) -> Json:
     return {names.get(key, key): value for key, value in found.items()}
 
 

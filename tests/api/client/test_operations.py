@@ -12,7 +12,7 @@ from api.client import operations as op
 from api.client.calls import Call, path_of
 from api.schemas.power import CapPlanRequest, PowerBudget, SimulationRequest
 from api.schemas.targets import Freeze, Mode, Phase, TargetSpec, TargetStatus
-from api.schemas.tokens import Scope, TokenRequest
+from api.schemas.tokens import TokenRequest, TokenScope
 from fleet.errors import DocumentError
 from fleet.offers import builtin_prices
 from fleet.topology.elements import PowerKind
@@ -131,7 +131,7 @@ def test_deletions_carry_the_etag(call: Call[None], path: str) -> None:
 @pytest.mark.parametrize("key", [None, "order-7"])
 @pytest.mark.parametrize("kind", ["plan", "placement", "power/simulation", "power/plan", "token"])
 def test_creations_carry_an_idempotency_key(kind: str, key: str | None) -> None:
-    token_request = TokenRequest(name="ci", scopes=frozenset({Scope.READ}))
+    token_request = TokenRequest(name="ci", scopes=frozenset({TokenScope.READ}))
     calls: dict[str, Call[Any]] = {
         "plan": op.create_plan(PLAN_REQUEST, idempotency_key=key),
         "placement": op.create_placement(PLACEMENT_REQUEST, idempotency_key=key),

@@ -10,7 +10,7 @@ from api.client import ConnectionFailedError, ProblemError, RateLimitedError, Re
 from api.client import operations as op
 from api.client.calls import Call
 from api.schemas.targets import Freeze, Phase, TargetStatus
-from api.schemas.tokens import Scope, TokenCreated, TokenRequest
+from api.schemas.tokens import TokenCreated, TokenRequest, TokenScope
 from tests.api.client.conftest import Send
 from tests.api.client.wire import Answer, Wire, problem
 
@@ -25,7 +25,7 @@ CONDITIONAL_WRITE = op.replace_freeze(Freeze(frozen=True), if_match='"0-a"')
 
 
 def make_token() -> Call[TokenCreated]:
-    return op.create_token(TokenRequest(name="ci", scopes=frozenset({Scope.READ})))
+    return op.create_token(TokenRequest(name="ci", scopes=frozenset({TokenScope.READ})))
 
 
 @pytest.mark.parametrize("call", [READ, CONDITIONAL_WRITE], ids=["read", "write"])

@@ -32,7 +32,7 @@ from api.schemas.leases import LeaseClaim
 from api.schemas.power import CapPlanRequest
 from api.schemas.target_state import ApprovalRequest
 from api.schemas.targets import Freeze
-from api.schemas.tokens import Scope, TokenRequest
+from api.schemas.tokens import TokenRequest, TokenScope
 from faults.quarantine import NodeState, OperatorAction, PolicyMode
 from placement.formats.engine_writers import Engine
 from tests.api.client.fault_examples import EVALUATION, FAULT_EXAMPLES, FAULT_SIMULATION, PATHS, REPORT
@@ -51,7 +51,7 @@ from tests.testbed.service import TOKENS, RunningService
 
 pytestmark = pytest.mark.anyio
 BASE_URL = "http://localhost"
-TOKEN_REQUEST = TokenRequest(name="ci", scopes=frozenset({Scope.READ}))
+TOKEN_REQUEST = TokenRequest(name="ci", scopes=frozenset({TokenScope.READ}))
 APPROVAL = ApprovalRequest(plan_id="p", digest="0" * 64)
 CLAIM = LeaseClaim(holder="a", lease_s=15.0)
 
@@ -118,11 +118,11 @@ EXAMPLES: dict[str, list[Call[Any]]] = {
 
 @pytest.fixture
 async def client(sqlite_service: RunningService) -> AsyncIterator[AsyncClient]:
-    async with asynchronous(sqlite_service, Scope.ADMIN) as client:
+    async with asynchronous(sqlite_service, TokenScope.ADMIN) as client:
         yield client
 
 
-def asynchronous(service: RunningService, scope: Scope | None) -> AsyncClient:
+def asynchronous(service: RunningService, scope: TokenScope | None) -> AsyncClient:
     token = TOKENS[scope] if scope is not None else None
     return AsyncClient(BASE_URL, token=token, transport=httpx.ASGITransport(service.app))
 
@@ -326,7 +326,7 @@ async def test_an_invalid_request_is_reported_by_field(client: AsyncClient) -> N
 
 async def test_the_blocking_client_performs_the_same_operations(sqlite_service: RunningService) -> None:
     def work() -> None:
-        with Client(BASE_URL, token=TOKENS[Scope.ADMIN], transport=FromThread(sqlite_service)) as client:
+        with Client(BASE_URL, token=TOKENS[TokenScope.ADMIN], transport=FromThread(sqlite_service)) as client:
             client.check_ready()
             offers = client.get_document(OFFERS)
             assert client.replace_document(OFFERS, offers.document, if_match=offers.etag).document == offers.document

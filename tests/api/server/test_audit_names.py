@@ -2,7 +2,7 @@
 
 import pytest
 
-from api.schemas.tokens import Scope
+from api.schemas.tokens import TokenScope
 from api.server.routes.audit import RENAMED_ACTIONS
 from tests.testbed.service import RunningService
 
@@ -56,7 +56,7 @@ async def test_an_old_action_is_read_under_its_new_name(sqlite_service: RunningS
     async with service.store.transaction() as tx:
         for action in ("fault-verdict.reported", "isolation.keep-out", "plan.created"):
             await service.audit(tx, actor="token:a", action=action, subject="s")
-    async with sqlite_service.client(Scope.ADMIN) as client:
+    async with sqlite_service.client(TokenScope.ADMIN) as client:
         listed = (await client.get("/v1/audit?limit=3")).json()["items"]
         check = (await client.get("/v1/audit/check")).json()
     assert [entry["action"] for entry in listed] == ["plan.created", "quarantine.cordon", "diagnosis.reported"]
@@ -69,7 +69,7 @@ async def test_entries_of_0_1_0_are_read_with_the_current_names(sqlite_service: 
     async with service.store.transaction() as tx:
         for (action, subject), _ in reversed(entries):
             await service.audit(tx, actor="token:a", action=action, subject=subject)
-    async with sqlite_service.client(Scope.ADMIN) as client:
+    async with sqlite_service.client(TokenScope.ADMIN) as client:
         listed = (await client.get(f"/v1/audit?limit={len(entries)}")).json()["items"]
         check = (await client.get("/v1/audit/check")).json()
     assert [(entry["action"], entry["subject"]) for entry in listed] == [read for _, read in entries]

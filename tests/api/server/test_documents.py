@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from api.schemas.tokens import Scope
+from api.schemas.tokens import TokenScope
 from tests.testbed.service import RunningService, StartService
 
 pytestmark = pytest.mark.anyio
@@ -16,7 +16,7 @@ KINDS = ("gpus", "models", "offers", "topology")
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_the_shipped_document_is_version_0(service: RunningService, kind: str) -> None:
-    async with service.client(Scope.READ) as client:
+    async with service.client(TokenScope.READ) as client:
         found = await client.get(f"/v1/{kind}")
         shipped = await client.get(f"/v1/{kind}/versions/0")
         versions = await client.get(f"/v1/{kind}/versions")
@@ -28,7 +28,7 @@ async def test_the_shipped_document_is_version_0(service: RunningService, kind: 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_document_can_be_read_and_written_back(service: RunningService, kind: str) -> None:
-    async with service.client(Scope.ADMIN) as client:
+    async with service.client(TokenScope.ADMIN) as client:
         found = await client.get(f"/v1/{kind}")
         stored = await client.put(
             f"/v1/{kind}", content=found.content, headers=_json({"If-Match": found.headers["etag"]})
@@ -40,7 +40,7 @@ async def test_a_document_can_be_read_and_written_back(service: RunningService, 
 
 
 async def test_an_unchanged_document_is_not_sent(service: RunningService) -> None:
-    async with service.client(Scope.READ) as client:
+    async with service.client(TokenScope.READ) as client:
         etag = (await client.get("/v1/gpus")).headers["etag"]
         same = await client.get("/v1/gpus", headers={"If-None-Match": f'"x", W/{etag}'})
         other = await client.get("/v1/gpus", headers={"If-None-Match": '"x"'})
@@ -60,9 +60,9 @@ async def test_an_unchanged_document_is_not_sent(service: RunningService) -> Non
 async def test_a_write_requires_a_matching_if_match_header(
     sqlite_service: RunningService, headers: dict[str, str], status: int
 ) -> None:
-    async with sqlite_service.client(Scope.PLAN) as client:
+    async with sqlite_service.client(TokenScope.PLAN) as client:
         answer = await client.put("/v1/topology", json={"sites": []}, headers=headers)
-        versions = await client.get("/v1/topology/versions", headers=_bearer(sqlite_service, Scope.READ))
+        versions = await client.get("/v1/topology/versions", headers=_bearer(sqlite_service, TokenScope.READ))
     assert answer.status_code == status
     assert len(versions.json()["items"]) == (1 if status == 200 else 0)
     if status != 200:
@@ -230,7 +230,7 @@ def _json(headers: dict[str, str]) -> dict[str, str]:
     return {"Content-Type": "application/json"} | headers
 
 
-def _bearer(service: RunningService, scope: Scope) -> dict[str, str]:
+def _bearer(service: RunningService, scope: TokenScope) -> dict[str, str]:
     return {"Authorization": service.client(scope).headers["Authorization"]}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from api.schemas.faults import DiagnosisRecord, FaultSimulationRecord
-from api.schemas.tokens import Scope
+from api.schemas.tokens import TokenScope
 from tests.testbed.fault_bundles import bundle_text, node_diagnosis, packed, report
 from tests.testbed.service import RunningService, StartService
 
@@ -39,7 +39,7 @@ class TestDiagnoses:
         assert audit["detail"]["bundle_sha256"] == record.bundle_sha256
 
     async def test_a_diagnosis_is_stored_once_per_idempotency_key(self, sqlite_service: RunningService) -> None:
-        async with sqlite_service.client(Scope.OPERATE) as client, sqlite_service.client() as admin:
+        async with sqlite_service.client(TokenScope.OPERATE) as client, sqlite_service.client() as admin:
             first, second = [
                 await client.post(DIAGNOSES, json=report(), headers={"Idempotency-Key": "k"}) for _ in range(2)
             ]
@@ -195,19 +195,19 @@ class TestDiagnoses:
         async with sqlite_service.client() as admin:
             made = (await admin.post(DIAGNOSES, json=report())).json()
         allowed = {
-            ("POST", DIAGNOSES): Scope.OPERATE,
-            ("GET", DIAGNOSES): Scope.READ,
-            ("GET", f"{DIAGNOSES}/{made['id']}/bundle"): Scope.READ,
-            ("POST", f"{DIAGNOSES}/{made['id']}/replay"): Scope.PLAN,
-            ("PUT", f"{DIAGNOSES}/{made['id']}/expiry"): Scope.OPERATE,
-            ("POST", "/v1/faults/simulations"): Scope.PLAN,
-            ("PUT", "/v1/faults/quarantine/rules"): Scope.OPERATE,
-            ("POST", "/v1/faults/quarantine/evaluations"): Scope.OPERATE,
-            ("POST", "/v1/faults/quarantine/nodes/n/actions"): Scope.OPERATE,
-            ("POST", "/v1/faults/quarantine/breaker/reset"): Scope.OPERATE,
-            ("GET", "/v1/faults/quarantine"): Scope.READ,
+            ("POST", DIAGNOSES): TokenScope.OPERATE,
+            ("GET", DIAGNOSES): TokenScope.READ,
+            ("GET", f"{DIAGNOSES}/{made['id']}/bundle"): TokenScope.READ,
+            ("POST", f"{DIAGNOSES}/{made['id']}/replay"): TokenScope.PLAN,
+            ("PUT", f"{DIAGNOSES}/{made['id']}/expiry"): TokenScope.OPERATE,
+            ("POST", "/v1/faults/simulations"): TokenScope.PLAN,
+            ("PUT", "/v1/faults/quarantine/rules"): TokenScope.OPERATE,
+            ("POST", "/v1/faults/quarantine/evaluations"): TokenScope.OPERATE,
+            ("POST", "/v1/faults/quarantine/nodes/n/actions"): TokenScope.OPERATE,
+            ("POST", "/v1/faults/quarantine/breaker/reset"): TokenScope.OPERATE,
+            ("GET", "/v1/faults/quarantine"): TokenScope.READ,
         }
-        for scope in (Scope.READ, Scope.PLAN, Scope.OPERATE):
+        for scope in (TokenScope.READ, TokenScope.PLAN, TokenScope.OPERATE):
             async with sqlite_service.client(scope) as client:
                 for (method, path), needed in allowed.items():
                     body = {"unknown": 0} if method != "GET" else None  # invalid: no allowed request does anything

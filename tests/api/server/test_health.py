@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from api.schemas.tokens import Scope
+from api.schemas.tokens import TokenScope
 from api.store import Migrations
 from api.store.engine import make_migration_engine, parse_url
 from tests.testbed.service import RunningService, StartService
@@ -83,7 +83,7 @@ async def test_without_a_database_the_service_is_live_but_not_ready(
 
 
 async def test_every_response_has_a_request_id(sqlite_service: RunningService) -> None:
-    async with sqlite_service.client(Scope.READ) as client:
+    async with sqlite_service.client(TokenScope.READ) as client:
         made = await client.get("/v1/gpus")
         kept = await client.get("/v1/nowhere", headers={"X-Request-Id": "abc-123"})
         forged = await client.get("/v1/gpus", headers={"X-Request-Id": "a b\tc"})

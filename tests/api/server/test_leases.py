@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from api.schemas.tokens import Scope
+from api.schemas.tokens import TokenScope
 from tests.testbed.service import RunningService
 
 pytestmark = pytest.mark.anyio
@@ -18,7 +18,7 @@ def claim(holder: str | None, lease_s: float = 15.0) -> dict[str, Any]:
 
 
 async def test_a_lease_is_taken_renewed_lost_and_released(service: RunningService) -> None:
-    async with service.client(Scope.ADMIN) as client:
+    async with service.client(TokenScope.ADMIN) as client:
         taken = await client.put(PATH, json=claim("a"), headers=CREATE)
         renewed = await client.put(PATH, json=claim("a"), headers={"If-Match": taken.headers["etag"]})
         stale = await client.put(PATH, json=claim("b"), headers={"If-Match": taken.headers["etag"]})
@@ -38,7 +38,7 @@ async def test_a_lease_is_taken_renewed_lost_and_released(service: RunningServic
 
 
 async def test_leases_are_listed_in_pages(service: RunningService) -> None:
-    async with service.client(Scope.ADMIN) as client:
+    async with service.client(TokenScope.ADMIN) as client:
         for name in ("b", "a", "c"):
             await client.put(f"/v1/leases/{name}", json=claim("h"), headers=CREATE)
         first = (await client.get("/v1/leases", params={"limit": 2})).json()
@@ -48,7 +48,7 @@ async def test_leases_are_listed_in_pages(service: RunningService) -> None:
 
 
 async def test_only_changes_of_holder_are_audited(service: RunningService) -> None:
-    async with service.client(Scope.ADMIN) as client:
+    async with service.client(TokenScope.ADMIN) as client:
         tag = (await client.put(PATH, json=claim("a"), headers=CREATE)).headers["etag"]
         for holder in ("a", "a", "b", "b", None):
             tag = (await client.put(PATH, json=claim(holder), headers={"If-Match": tag})).headers["etag"]
@@ -62,7 +62,7 @@ async def test_only_changes_of_holder_are_audited(service: RunningService) -> No
 
 
 async def test_exactly_one_of_many_claims_on_a_version_is_granted(service: RunningService) -> None:
-    async with service.client(Scope.ADMIN) as client:
+    async with service.client(TokenScope.ADMIN) as client:
         tag = (await client.put(PATH, json=claim(None), headers=CREATE)).headers["etag"]
         answers = await asyncio.gather(
             *(client.put(PATH, json=claim(f"c{n}"), headers={"If-Match": tag}) for n in range(8))
@@ -73,13 +73,13 @@ async def test_exactly_one_of_many_claims_on_a_version_is_granted(service: Runni
 
 
 async def test_exactly_one_of_many_first_claims_is_granted(service: RunningService) -> None:
-    async with service.client(Scope.OPERATE) as client:
+    async with service.client(TokenScope.OPERATE) as client:
         answers = await asyncio.gather(*(client.put(PATH, json=claim(f"c{n}"), headers=CREATE) for n in range(8)))
     assert sorted(answer.status_code for answer in answers) == [201, *[412] * 7]
 
 
 async def test_reading_requires_the_read_scope_and_claiming_the_operate_scope(service: RunningService) -> None:
-    async with service.client(Scope.READ) as reader, service.client(None) as anonymous:
+    async with service.client(TokenScope.READ) as reader, service.client(None) as anonymous:
         assert (await reader.get(PATH)).status_code == 404
         assert (await reader.put(PATH, json=claim("a"), headers=CREATE)).status_code == 403
         assert (await anonymous.get(PATH)).status_code == 401
@@ -90,7 +90,7 @@ async def test_reading_requires_the_read_scope_and_claiming_the_operate_scope(se
     "body", [{"holder": "", "lease_s": 15}, {"holder": "a", "lease_s": 0.5}, {"holder": "a"}, {"lease_s": 15}]
 )
 async def test_an_invalid_claim_is_refused_by_field(service: RunningService, body: dict[str, Any]) -> None:
-    async with service.client(Scope.OPERATE) as client:
+    async with service.client(TokenScope.OPERATE) as client:
         answer = await client.put(PATH, json=body, headers=CREATE)
         missing = await client.put(PATH, json=claim("a"))
     assert (answer.status_code, missing.status_code) == (422, 428)

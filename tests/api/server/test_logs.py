@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import structlog
 
-from api.schemas.tokens import Scope
+from api.schemas.tokens import TokenScope
 from deploy.common.logs import configure_logs
 from tests.testbed.logs import logging_put_back
 from tests.testbed.service import TOKENS, RunningService
@@ -27,7 +27,7 @@ def logged() -> Iterator[Callable[[], str]]:
 async def test_a_request_is_one_line_with_its_id_and_actor(
     logged: Callable[[], str], sqlite_service: RunningService
 ) -> None:
-    async with sqlite_service.client(Scope.READ) as client:
+    async with sqlite_service.client(TokenScope.READ) as client:
         await client.get("/v1/freeze", headers={"X-Request-Id": "abc"})
         await client.get("/livez")
     (line,) = logged().splitlines()
@@ -40,7 +40,7 @@ async def test_an_exception_is_logged_without_local_values(
     logged: Callable[[], str], sqlite_service: RunningService
 ) -> None:
     async def broken() -> None:
-        hunter2 = TOKENS[Scope.ADMIN]
+        hunter2 = TOKENS[TokenScope.ADMIN]
         raise RuntimeError(f"a defect that knows {len(hunter2)} letters")
 
     sqlite_service.app.add_api_route("/broken", broken)
@@ -51,7 +51,7 @@ async def test_an_exception_is_logged_without_local_values(
     assert answer.headers["content-type"] == "application/problem+json"
     assert "letters" not in answer.text
     assert "a defect that knows" in log
-    assert TOKENS[Scope.ADMIN] not in log
+    assert TOKENS[TokenScope.ADMIN] not in log
 
 
 async def test_a_request_does_not_change_its_callers_log_context(sqlite_service: RunningService) -> None:

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from api.schemas.placements import PlacementRecord
-from api.schemas.tokens import Scope
+from api.schemas.tokens import TokenScope
 from placement.formats.engine_writers import Engine
 from tests.testbed.service import RunningService
 
@@ -24,7 +24,7 @@ def placement_request(**changes: Any) -> dict[str, Any]:
 
 
 async def test_a_placement_is_stored_with_its_request_and_audited(service: RunningService) -> None:
-    async with service.client(Scope.PLAN) as planner, service.client() as admin:
+    async with service.client(TokenScope.PLAN) as planner, service.client() as admin:
         made = await planner.post("/v1/placements", json=placement_request())
         found = await admin.get(made.headers["location"])
         listed = await admin.get("/v1/placements")
@@ -233,9 +233,9 @@ async def test_placements_are_paged_newest_first(service: RunningService) -> Non
     assert missing.status_code == 404
 
 
-@pytest.mark.parametrize(("scope", "status"), [(Scope.READ, 403), (Scope.OPERATE, 403), (None, 401)])
+@pytest.mark.parametrize(("scope", "status"), [(TokenScope.READ, 403), (TokenScope.OPERATE, 403), (None, 401)])
 async def test_placing_requires_the_plan_scope(
-    sqlite_service: RunningService, scope: Scope | None, status: int
+    sqlite_service: RunningService, scope: TokenScope | None, status: int
 ) -> None:
     async with sqlite_service.client(scope) as client:
         answer = await client.post("/v1/placements", json=placement_request())

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from api.schemas.tokens import Scope
+from api.schemas.tokens import TokenScope
 from tests.testbed.service import RunningService
 
 pytestmark = pytest.mark.anyio
@@ -23,7 +23,7 @@ def plan_request(**changes: Any) -> dict[str, Any]:
 
 
 async def test_a_plan_is_stored_with_its_request_and_audited(service: RunningService) -> None:
-    async with service.client(Scope.PLAN) as planner, service.client() as admin:
+    async with service.client(TokenScope.PLAN) as planner, service.client() as admin:
         made = await planner.post("/v1/plans", json=plan_request())
         found = await admin.get(made.headers["location"])
         listed = await admin.get("/v1/plans")

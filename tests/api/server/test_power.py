@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from api.schemas.power import CapPlanRecord, SimulationRecord
-from api.schemas.tokens import Scope
+from api.schemas.tokens import TokenScope
 from tests.testbed.service import RunningService, StartService
 
 pytestmark = pytest.mark.anyio
@@ -38,7 +38,7 @@ def simulation_request(**changes: Any) -> dict[str, Any]:
 
 class TestTrees:
     async def test_a_tree_is_stored_by_name_with_versions(self, service: RunningService) -> None:
-        async with service.client(Scope.PLAN) as planner, service.client() as admin:
+        async with service.client(TokenScope.PLAN) as planner, service.client() as admin:
             made = await planner.put("/v1/power/trees/north", json=tree(), headers=CREATE)
             taken = await planner.put("/v1/power/trees/north", json=tree(), headers=CREATE)
             etag = {"If-Match": made.headers["etag"]}
@@ -97,9 +97,9 @@ class TestTrees:
         assert (clash.status_code, other.status_code) == (422, 201)
         assert "'row-1' is in tree 'north' already" in clash.json()["errors"][0]["message"]
 
-    @pytest.mark.parametrize(("scope", "status"), [(Scope.READ, 403), (Scope.OPERATE, 403), (None, 401)])
+    @pytest.mark.parametrize(("scope", "status"), [(TokenScope.READ, 403), (TokenScope.OPERATE, 403), (None, 401)])
     async def test_writing_a_tree_requires_the_plan_scope(
-        self, sqlite_service: RunningService, scope: Scope | None, status: int
+        self, sqlite_service: RunningService, scope: TokenScope | None, status: int
     ) -> None:
         async with sqlite_service.client(scope) as client:
             put = await client.put("/v1/power/trees/north", json=tree(), headers=CREATE)
@@ -134,7 +134,7 @@ class TestBudgets:
     async def test_a_budget_is_set_read_replaced_and_withdrawn(self, service: RunningService) -> None:
         etag = await budgeted(service)
         body = {"limit_w": 160_000.0, "expires_at": SOON}
-        async with service.client(Scope.OPERATE) as operator, service.client() as admin:
+        async with service.client(TokenScope.OPERATE) as operator, service.client() as admin:
             second = await operator.put("/v1/power/budgets/row-1", json=body, headers=etag)
             found = await admin.get("/v1/power/budgets/row-1")
             same = await admin.get("/v1/power/budgets/row-1", headers={"If-None-Match": found.headers["etag"]})
@@ -203,9 +203,9 @@ class TestBudgets:
         assert (refused.status_code, kept.status_code, taken.status_code) == (422, 422, 200)
         assert fragment in refused.json()["errors"][0]["message"]
 
-    @pytest.mark.parametrize(("scope", "status"), [(Scope.READ, 403), (Scope.PLAN, 403), (None, 401)])
+    @pytest.mark.parametrize(("scope", "status"), [(TokenScope.READ, 403), (TokenScope.PLAN, 403), (None, 401)])
     async def test_setting_a_budget_requires_the_operate_scope(
-        self, sqlite_service: RunningService, scope: Scope | None, status: int
+        self, sqlite_service: RunningService, scope: TokenScope | None, status: int
     ) -> None:
         async with sqlite_service.client(scope) as client:
             body = {"limit_w": 1.0, "expires_at": SOON}
@@ -215,7 +215,7 @@ class TestBudgets:
 
 class TestSimulations:
     async def test_a_simulation_is_stored_with_its_request_and_audited(self, service: RunningService) -> None:
-        async with service.client(Scope.PLAN) as planner, service.client() as admin:
+        async with service.client(TokenScope.PLAN) as planner, service.client() as admin:
             made = await planner.post("/v1/power/simulations", json=simulation_request())
             found = await admin.get(made.headers["location"])
             listed = await admin.get("/v1/power/simulations")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from api.schemas.tokens import Scope
+from api.schemas.tokens import TokenScope
 from tests.testbed.service import RunningService
 
 pytestmark = pytest.mark.anyio
@@ -18,7 +18,7 @@ def case(stage: str, *, state: str = "quarantined", **more: Any) -> dict[str, An
 
 async def test_a_case_is_opened_once_and_updated_under_its_etag(service: RunningService) -> None:
     path = "/v1/faults/cases/v-1"
-    async with service.client(Scope.OPERATE) as client, service.client(Scope.READ) as reader:
+    async with service.client(TokenScope.OPERATE) as client, service.client(TokenScope.READ) as reader:
         opened = await client.put(path, json=case("draining"), headers=CREATE)
         twice = await client.put(path, json=case("draining"), headers=CREATE)
         actions = [{"at": AT, "action": "end-workers", "detail": "1 of llm"}]
@@ -38,7 +38,7 @@ async def test_a_case_is_opened_once_and_updated_under_its_etag(service: Running
 
 
 async def test_cases_are_listed_in_pages_and_audited(sqlite_service: RunningService) -> None:
-    async with sqlite_service.client(Scope.ADMIN) as client:
+    async with sqlite_service.client(TokenScope.ADMIN) as client:
         for name in ("a", "b", "c"):
             await client.put(f"/v1/faults/cases/{name}", json=case("draining"), headers=CREATE)
         first = (await client.get("/v1/faults/cases", params={"limit": 2})).json()
@@ -55,7 +55,7 @@ async def test_cases_are_listed_in_pages_and_audited(sqlite_service: RunningServ
     [{}, case("repairing"), case("draining", node="a b"), case("draining", actions=[{"at": AT, "action": "Kill -9"}])],
 )
 async def test_an_invalid_case_is_refused(sqlite_service: RunningService, body: dict[str, Any]) -> None:
-    async with sqlite_service.client(Scope.OPERATE) as client:
+    async with sqlite_service.client(TokenScope.OPERATE) as client:
         answer = await client.put("/v1/faults/cases/a", json=body, headers=CREATE)
     assert answer.status_code == 422
 
@@ -72,7 +72,7 @@ async def test_metrics_have_the_open_cases_by_stage_and_the_closed_ones_by_outco
         "d": case("replaced", state="probation", actions=[drained, *probes]),
         "e": case("replaced", state="probation", actions=[drained, *reversed(probes)]),
     }
-    async with sqlite_service.client(Scope.OPERATE) as client:
+    async with sqlite_service.client(TokenScope.OPERATE) as client:
         for name, body in kept.items():
             assert (await client.put(f"/v1/faults/cases/{name}", json=body, headers=CREATE)).status_code == 201
         samples = _samples((await client.get("/metrics")).text)

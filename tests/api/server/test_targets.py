@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from api.schemas.tokens import Scope
+from api.schemas.tokens import TokenScope
 from tests.testbed.service import RunningService
 
 pytestmark = pytest.mark.anyio
@@ -30,7 +30,7 @@ CREATE = {"If-None-Match": "*"}
 
 
 async def test_a_new_target_only_observes(service: RunningService) -> None:
-    async with service.client(Scope.OPERATE) as operator, service.client(Scope.READ) as reader:
+    async with service.client(TokenScope.OPERATE) as operator, service.client(TokenScope.READ) as reader:
         made = await operator.put("/v1/targets/chat-eu", json=SPEC, headers=CREATE)
         found = await reader.get("/v1/targets/chat-eu")
         listed = await reader.get("/v1/targets")
@@ -55,7 +55,7 @@ async def test_a_new_target_only_observes(service: RunningService) -> None:
 async def test_an_unreadable_body_is_reported(
     service: RunningService, body: bytes, sent_as: str, status: int, text_start: str
 ) -> None:
-    async with service.client(Scope.OPERATE) as operator:
+    async with service.client(TokenScope.OPERATE) as operator:
         headers = {**CREATE, "Content-Type": sent_as}
         answer = await operator.put("/v1/targets/a", content=body, headers=headers)
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
@@ -63,7 +63,7 @@ async def test_an_unreadable_body_is_reported(
 
 
 async def test_a_target_is_replaced_under_its_etag_and_keeps_its_history(service: RunningService) -> None:
-    async with service.client(Scope.ADMIN) as client:
+    async with service.client(TokenScope.ADMIN) as client:
         first = await client.put("/v1/targets/a", json=SPEC, headers=CREATE)
         taken = await client.put("/v1/targets/a", json=SPEC, headers=CREATE)
         second = await client.put(

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from pydantic import ValidationError
 from starlette.types import Message
 
-from api.schemas.tokens import Scope
+from api.schemas.tokens import TokenScope
 from api.server import Settings
 from api.server.tokens import BootstrapTokenError
 from api.store import Store
@@ -107,25 +107,25 @@ async def test_a_body_is_read_only_after_authorization(sqlite_service: RunningSe
     for path in paths:
         assert await sends(sqlite_service.app, path, token=None) == (401, 0), path
         assert await sends(sqlite_service.app, path, token="fw_wrong") == (401, 0), path
-    assert await sends(sqlite_service.app, "/v1/plans", token=TOKENS[Scope.READ]) == (403, 0)
-    assert await sends(sqlite_service.app, "/v1/plans", token=TOKENS[Scope.PLAN]) == (400, 3)
+    assert await sends(sqlite_service.app, "/v1/plans", token=TOKENS[TokenScope.READ]) == (403, 0)
+    assert await sends(sqlite_service.app, "/v1/plans", token=TOKENS[TokenScope.PLAN]) == (400, 3)
 
 
 ALLOWED = {
-    ("GET", "/v1/gpus"): {Scope.READ, Scope.ADMIN},
-    ("PUT", "/v1/topology"): {Scope.PLAN, Scope.ADMIN},
-    ("POST", "/v1/plans"): {Scope.PLAN, Scope.ADMIN},
-    ("GET", "/v1/targets"): {Scope.READ, Scope.ADMIN},
-    ("PUT", "/v1/freeze"): {Scope.OPERATE, Scope.ADMIN},
-    ("PUT", "/v1/targets/a"): {Scope.OPERATE, Scope.ADMIN},
-    ("GET", "/v1/tokens"): {Scope.ADMIN},
-    ("POST", "/v1/tokens"): {Scope.ADMIN},
-    ("GET", "/v1/audit"): {Scope.ADMIN},
+    ("GET", "/v1/gpus"): {TokenScope.READ, TokenScope.ADMIN},
+    ("PUT", "/v1/topology"): {TokenScope.PLAN, TokenScope.ADMIN},
+    ("POST", "/v1/plans"): {TokenScope.PLAN, TokenScope.ADMIN},
+    ("GET", "/v1/targets"): {TokenScope.READ, TokenScope.ADMIN},
+    ("PUT", "/v1/freeze"): {TokenScope.OPERATE, TokenScope.ADMIN},
+    ("PUT", "/v1/targets/a"): {TokenScope.OPERATE, TokenScope.ADMIN},
+    ("GET", "/v1/tokens"): {TokenScope.ADMIN},
+    ("POST", "/v1/tokens"): {TokenScope.ADMIN},
+    ("GET", "/v1/audit"): {TokenScope.ADMIN},
 }
 
 
-@pytest.mark.parametrize("scope", list(Scope))
-async def test_a_scope_allows_only_its_own_operations(sqlite_service: RunningService, scope: Scope) -> None:
+@pytest.mark.parametrize("scope", list(TokenScope))
+async def test_a_scope_allows_only_its_own_operations(sqlite_service: RunningService, scope: TokenScope) -> None:
     async with sqlite_service.client(scope) as client:
         for (method, path), scopes in ALLOWED.items():
             answer = await client.request(method, path, json={} if method != "GET" else None)
@@ -207,8 +207,8 @@ async def test_disabled_authentication_is_for_loopback_only(start_service: Start
 async def test_a_caller_above_its_rate_is_limited(start_service: StartService, sqlite_url: str) -> None:
     async with (
         start_service(sqlite_url, rate_limit_per_s=2.0, rate_limit_burst=3) as running,
-        running.client(Scope.READ) as fast,
-        running.client(Scope.ADMIN) as other,
+        running.client(TokenScope.READ) as fast,
+        running.client(TokenScope.ADMIN) as other,
     ):
         assert [(await fast.get("/v1/freeze")).status_code for _ in range(5)] == [200, 200, 200, 429, 429]
         refused = await fast.get("/v1/freeze")

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import String
 
 import api.server
-from api.schemas.tokens import Scope as TokenScope
+from api.schemas.tokens import TokenScope
 from api.server.catalogues import Catalogue
 from api.server.collections import Collection
 from api.server.stored_results import KINDS

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from api.client import AsyncClient
 from api.schemas.leases import Lease, LeaseClaim
 from api.schemas.targets import Phase, TargetStatus
-from api.schemas.tokens import Scope
+from api.schemas.tokens import TokenScope
 from deploy.common.clock import Clock
 from deploy.common.errors import NotLeadingError
 from deploy.common.leader_election import Leadership, LeaseRole, LeaseSettings, new_holder
@@ -270,7 +270,7 @@ def test_two_processes_never_lead_at_once_while_clock_drift_is_below_the_margin(
 
 async def _run_history(moves: list[tuple[str, int, float]], rates: list[float]) -> None:
     async with AsyncClient(
-        "http://api", token=TOKENS[Scope.ADMIN], transport=httpx.MockTransport(LeaseEndpoint().answer)
+        "http://api", token=TOKENS[TokenScope.ADMIN], transport=httpx.MockTransport(LeaseEndpoint().answer)
     ) as client:
         own = [[0.0] for _ in rates]
         processes = [

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from api.client import AsyncClient
 from api.schemas.target_state import Approval, ApprovalRequest
 from api.schemas.targets import Application, Freeze, Mode, RayServeApplication, TargetSpec, TargetStatus
-from api.schemas.tokens import Scope
+from api.schemas.tokens import TokenScope
 from deploy.actuators.ray_serve.actuator import ray_serve_actuators
 from deploy.actuators.registry import Actuators
 from deploy.common.clock import Clock
@@ -140,7 +140,7 @@ class Harness:
 async def harness_of(service: RunningService) -> AsyncIterator[Harness]:
     """A harness around a running service, called over ASGI."""
     transport = httpx.ASGITransport(service.app, raise_app_exceptions=False)
-    async with AsyncClient("http://localhost", token=TOKENS[Scope.ADMIN], transport=transport) as api:
+    async with AsyncClient("http://localhost", token=TOKENS[TokenScope.ADMIN], transport=transport) as api:
         yield Harness(api=api, clock=service.clock)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from api.client import AsyncClient
 from api.schemas.targets import Phase, Target
-from api.schemas.tokens import Scope
+from api.schemas.tokens import TokenScope
 from deploy.common.leader_election import LeaseSettings
 from deploy.common.leader_loop import ALLOWANCE, Liveness
 from deploy.controller.reconcile import ControllerSettings
@@ -211,7 +211,9 @@ async def test_nothing_is_written_while_the_api_is_unreachable(harness: Harness)
 async def test_nothing_is_written_while_the_freeze_cannot_be_read(harness: Harness) -> None:
     serve = app(B200=1)
     await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}))
-    async with AsyncClient("http://localhost", token=TOKENS[Scope.ADMIN], transport=without_freeze(harness)) as api:
+    async with AsyncClient(
+        "http://localhost", token=TOKENS[TokenScope.ADMIN], transport=without_freeze(harness)
+    ) as api:
         await harness.round(harness.controller(api=api))
     status = await harness.status("chat")
     assert (status.phase, status.message) == (Phase.FAILED, "GET /v1/freeze: 500 Internal Server Error")
@@ -222,7 +224,7 @@ async def test_a_status_report_that_cannot_be_stored_fails_the_reconcile(harness
     """The token may read but not report."""
     await harness.register("chat", app(B200=1))
     transport = harness.api._http._transport
-    async with AsyncClient("http://localhost", token=TOKENS[Scope.READ], transport=transport) as api:
+    async with AsyncClient("http://localhost", token=TOKENS[TokenScope.READ], transport=transport) as api:
         assert not await harness.round(harness.controller(api=api))
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from api.client import AsyncClient
 from api.schemas.targets import Phase
-from api.schemas.tokens import Scope
+from api.schemas.tokens import TokenScope
 from tests.deploy.actuators.serve_double import ServeDouble
 from tests.deploy.controller.harness import Harness, app
 from tests.testbed.service import TOKENS
@@ -51,7 +51,7 @@ async def run(harness: Harness, serve: ServeDouble, switch: KillSwitch, *, round
     api_transport = switch.wrap(harness.api._http._transport)
     serve_transport = switch.wrap(httpx.MockTransport(harness._route))
     async with (
-        AsyncClient("http://localhost", token=TOKENS[Scope.ADMIN], transport=api_transport) as api,
+        AsyncClient("http://localhost", token=TOKENS[TokenScope.ADMIN], transport=api_transport) as api,
         httpx.AsyncClient(transport=serve_transport) as http,
     ):
         controller = harness.controller(api=api, http=http)

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from api.client import AsyncClient, Retries
 from api.schemas.faults import DiagnosisSummary
-from api.schemas.tokens import Scope
+from api.schemas.tokens import TokenScope
 from deploy.fault_monitor.api_reporter import EXPIRES_IN_S, EXTENDED_EVERY_S, GONE_AFTER_S, MAX_WAITING, ApiReporter
 from deploy.fault_monitor.job_config import JobConfig, NodeNames
 from deploy.fault_monitor.loop import MonitorClock, MonitorLoop
@@ -52,7 +52,7 @@ class CuttableTransport(httpx.AsyncBaseTransport):
 class TimedReporter:
     """A reporter of one job in the time of the API."""
 
-    def __init__(self, service: RunningService, *, scope: Scope = Scope.ADMIN, began_s: float = 0.0) -> None:
+    def __init__(self, service: RunningService, *, scope: TokenScope = TokenScope.ADMIN, began_s: float = 0.0) -> None:
         self.transport = CuttableTransport(service)
         self.clock = service.clock
         self.counts: Counter[str] = Counter()
@@ -84,7 +84,7 @@ class TimedReporter:
 
 async def stored_diagnoses(service: RunningService) -> list[DiagnosisSummary]:
     async with AsyncClient(
-        "http://localhost", token=TOKENS[Scope.ADMIN], transport=httpx.ASGITransport(service.app)
+        "http://localhost", token=TOKENS[TokenScope.ADMIN], transport=httpx.ASGITransport(service.app)
     ) as client:
         return [each async for each in client.iter_diagnoses()]
 
@@ -204,7 +204,7 @@ async def test_a_refused_bundle_does_not_prevent_the_report(
 
 
 async def test_a_token_without_read_scope_can_report(sqlite_service: RunningService) -> None:
-    timed = TimedReporter(sqlite_service, scope=Scope.OPERATE)
+    timed = TimedReporter(sqlite_service, scope=TokenScope.OPERATE)
     await _reported(timed)
     assert timed.counts == {"kept": 1}
 

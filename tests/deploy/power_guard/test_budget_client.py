@@ -15,7 +15,7 @@ import uvicorn
 from api.client import AsyncClient
 from api.client.calls import Versioned
 from api.schemas.power import PowerBudget, StoredBudget
-from api.schemas.tokens import Scope
+from api.schemas.tokens import TokenScope
 from deploy.common.clock import Clock
 from deploy.power_guard.budget_client import BudgetFetcher, fetching_budgets
 from deploy.power_guard.config import BudgetsFrom
@@ -39,7 +39,7 @@ async def on_loopback(service: RunningService) -> AsyncIterator[tuple[str, Async
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     url = f"http://{LOOPBACK}:{listener.getsockname()[1]}"
     try:
-        async with AsyncClient(url, token=TOKENS[Scope.ADMIN]) as planner:
+        async with AsyncClient(url, token=TOKENS[TokenScope.ADMIN]) as planner:
             await planner.create_power_tree(row(50_000.0, [group("batch", "row")]))
             yield url, planner
     finally:
@@ -52,7 +52,7 @@ async def on_loopback(service: RunningService) -> AsyncIterator[tuple[str, Async
 async def fetching(url: str, folder: Path) -> AsyncIterator[Guarding]:
     """A guard of two servers that fetches its budget from this URL."""
     file = folder / "token"
-    file.write_text(TOKENS[Scope.READ] + "\n")
+    file.write_text(TOKENS[TokenScope.READ] + "\n")
     with staged(2) as nodes:
         guard = guarding(nodes.config(row="row"), manual_clock=nodes.manual_clock)
         source = BudgetsFrom(url=url, token_file=file, every_s=EVERY_S)

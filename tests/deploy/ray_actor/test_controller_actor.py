@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from api.client import AsyncClient, ClientSettingsError, UnauthorizedError
-from api.schemas.tokens import Scope
+from api.schemas.tokens import TokenScope
 from deploy.common.leader_election import LeaseRole
 from deploy.ray_actor.cluster import NodeFacts, Placement
 from deploy.ray_actor.controller_actor import ControllerActor, ControllerWork
@@ -88,7 +88,7 @@ def test_the_actor_stops_its_loop_and_ends_on_a_draining_node(kills: list[tuple[
 pytestmark = pytest.mark.anyio
 
 
-def client_of(service: RunningService, scope: Scope | None) -> Callable[[ControllerActorSettings], AsyncClient]:
+def client_of(service: RunningService, scope: TokenScope | None) -> Callable[[ControllerActorSettings], AsyncClient]:
     """A client of a service in this process."""
     transport = httpx.ASGITransport(service.app, raise_app_exceptions=False)
     return lambda _settings: AsyncClient(
@@ -109,7 +109,7 @@ async def until(wanted: Callable[[], object]) -> None:
 
 
 async def test_the_controller_leads_while_it_runs_and_releases_the_lease(sqlite_service: RunningService) -> None:
-    work = ControllerWork(ControllerActorSettings(period_s=0.1), client=client_of(sqlite_service, Scope.ADMIN))
+    work = ControllerWork(ControllerActorSettings(period_s=0.1), client=client_of(sqlite_service, TokenScope.ADMIN))
     started = asyncio.Event()
     task = asyncio.create_task(work.run(started.set))
     await until(lambda: leads_on(work) or task.done())
@@ -121,7 +121,7 @@ async def test_the_controller_leads_while_it_runs_and_releases_the_lease(sqlite_
 
     assert task.cancelled()
     assert work.leadership is None
-    async with client_of(sqlite_service, Scope.ADMIN)(ControllerActorSettings()) as api:
+    async with client_of(sqlite_service, TokenScope.ADMIN)(ControllerActorSettings()) as api:
         assert (await api.get_lease("controller")).document.holder is None
 
 

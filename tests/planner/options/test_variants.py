@@ -10,7 +10,7 @@ from planner.options.builder import candidates
 from planner.options.search import Candidate
 from planner.profiles import Profiles
 from planner.request import PlanRequest
-from planner.throughput import Provenance
+from planner.throughput import ThroughputSource
 from tests.planner.estimators import simple
 from tests.planner.requests import from_offers, offer
 
@@ -51,7 +51,7 @@ def test_a_measured_rate_replaces_the_computed_one() -> None:
     measured = found(*SWEEP)
     ((rate_rps,),) = measured["tp2"].throughput.max_rps
     assert rate_rps == pytest.approx(10.0)  # mean TPOT crosses 100 ms there
-    assert measured["tp2"].throughput.provenance is Provenance.MEASURED
+    assert measured["tp2"].throughput.provenance is ThroughputSource.MEASURED
     assert measured["tp2"].worst_rps is not None
     assert measured["tp2"].worst_rps[0] <= 10.0
 
@@ -60,7 +60,7 @@ def test_unmeasured_shapes_keep_their_computed_rate() -> None:
     measured, computed = found(*SWEEP), found()
     for name in ("tp1", "tp4", "tp8"):
         assert measured[name].throughput == computed[name].throughput
-        assert measured[name].throughput.provenance is Provenance.CALIBRATED
+        assert measured[name].throughput.provenance is ThroughputSource.CALIBRATED
 
 
 @pytest.mark.parametrize("other", [{"model": "Llama-3.1-70B"}, {"gpu": "B200"}, {"precision": "fp8"}])

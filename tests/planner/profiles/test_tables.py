@@ -14,7 +14,7 @@ from planner.profiles import Basis, MeasuredPoint, merged, throughput_from_point
 from planner.profiles.interpolation import Cell, at_size, scaled_run
 from planner.profiles.load_curves import End, SustainedRate, held
 from planner.profiles.points import Latency
-from planner.throughput import Provenance, Throughput
+from planner.throughput import Throughput, ThroughputSource
 
 TPOT_40 = Slo(tpot_ms=LatencyLimits(mean=40))
 TTFT_1S = Slo(ttft_ms=LatencyLimits(p99=1000))
@@ -152,7 +152,7 @@ def computed(
     rates: list[list[float]],
     interval: tuple[float, float] | None = None,
     *,
-    provenance: Provenance = Provenance.CALIBRATED,
+    provenance: ThroughputSource = ThroughputSource.CALIBRATED,
 ) -> Throughput:
     return Throughput(
         max_rps=tuple(map(tuple, rates)), provenance=provenance, interval_90=interval, interval_note="predicted"
@@ -288,20 +288,20 @@ class TestTable:
         truth = true_rate((1200, 110))
         assert merged(found, buckets=buckets, computed=computed([[truth]])).max_rps == ((truth,),)
         assert merged(found, buckets=buckets, computed=computed([[0.001]])).max_rps == ((cell.low_rps,),)
-        assert merged(found, buckets=buckets, computed=computed([[truth]])).provenance is Provenance.CALIBRATED
+        assert merged(found, buckets=buckets, computed=computed([[truth]])).provenance is ThroughputSource.CALIBRATED
 
     def test_a_plan_reports_the_basis_of_its_rates(self) -> None:
         points = measured_at((1000, 100))
         buckets = even([1000, 8000], [100])
         found = throughput_from_points(points, buckets=buckets, slo=TPOT_40)
         both = merged(found, buckets=buckets, computed=computed([[1.0], [1.0]]))
-        assert both.provenance is Provenance.MEASURED_AND_CALIBRATED
+        assert both.provenance is ThroughputSource.MEASURED_AND_CALIBRATED
         whole = even([1000], [100])
         alone = throughput_from_points(points, buckets=whole, slo=TPOT_40)
-        assert merged(alone, buckets=whole, computed=computed([[1.0]])).provenance is Provenance.MEASURED
+        assert merged(alone, buckets=whole, computed=computed([[1.0]])).provenance is ThroughputSource.MEASURED
         unheard = throughput_from_points(points, buckets=buckets, slo=TTFT_1S)
-        roofline = computed([[1.0], [1.0]], provenance=Provenance.ROOFLINE)
-        assert merged(unheard, buckets=buckets, computed=roofline).provenance is Provenance.ROOFLINE
+        roofline = computed([[1.0], [1.0]], provenance=ThroughputSource.ROOFLINE)
+        assert merged(unheard, buckets=buckets, computed=roofline).provenance is ThroughputSource.ROOFLINE
 
     def test_an_slo_without_recorded_statistics_uses_the_fallback(self) -> None:
         points = measured_at((1000, 100))
