@@ -50,15 +50,16 @@ def chat(ray_cluster: RayCluster) -> Iterator[ServeApp]:
 
 
 @pytest.fixture
-def health(prometheus: Prometheus, chat: ServeApp) -> HealthProbe:
-    """Return the probe of metrics that Prometheus scrapes twice a second."""
+def health(prometheus: Prometheus, chat: ServeApp) -> Iterator[HealthProbe]:
+    """Provide the probe of metrics that Prometheus scrapes twice a second."""
     url = httpx.URL(chat.url)
     scrape = {"job_name": "chat", "scrape_interval": "500ms", "scrape_timeout": "500ms"}
     targets = [{"targets": [f"{url.host}:{url.port}"]}]
     prometheus.configure({"scrape_configs": [scrape | {"static_configs": targets}]})
     prometheus.wait_until_up("chat")
     described = {"prometheus_url": prometheus.url, "error_rate_query": ERROR_RATE, "max_error_rate": MAX_ERRORS}
-    return HealthProbe.model_validate(described | {"judge_after_s": 4.0, "max_age_s": 5.0})
+    yield HealthProbe.model_validate(described | {"judge_after_s": 4.0, "max_age_s": 5.0})
+    prometheus.configure({"scrape_configs": []})  # the next application on this port must not receive the scrapes
 
 
 def call(url: str, pool: str, over: threading.Event) -> None:

@@ -1,8 +1,7 @@
 """An engine double with the OpenAI protocol and without inference: an ASGI application, on a socket or in a replica.
 
 `max_tokens` is the number of tokens, `x-token-ms` the time of each token, and `x-until` a file: until the file exists,
-the engine sends no document and no token after the first.  `x-starts` is a file to which it adds the `x-call` of each
-request.
+the engine sends no document and no token after the first.
 """
 
 import asyncio
@@ -48,9 +47,6 @@ class Engine:
     async def _answer(self, headers: dict[bytes, bytes], body: bytes, send: Send) -> None:
         began_ns = time.monotonic_ns()  # one clock for all processes of a machine
         self.bodies.append(body)
-        if starts := headers.get(b"x-starts"):
-            with Path(starts.decode()).open("ab") as file:  # noqa: ASYNC230 - a line on this machine
-                file.write(headers[b"x-call"] + b"\n")
         request = json.loads(body or b"{}")
         token_s = float(headers.get(b"x-token-ms", b"0")) / 1000
         tokens = int(request.get("max_tokens", 3))
