@@ -11,9 +11,10 @@ import pytest
 from tests.testbed.nested import run_pytest
 from tests.testbed.proc import descendants, is_running, listening_on, running_with_variable
 from tests.testbed.processes import Process
+from tests.testbed.soak import long_form_only
 from tests.testbed.waiting import wait_for
 
-pytestmark = pytest.mark.kubernetes
+pytestmark = [pytest.mark.kubernetes, long_form_only]
 
 PLUGINS = ("requirements", "binaries", "kubernetes", "kuberay", "kueue")
 MARK = "FLEETWRIGHT_NESTED_RUN"

@@ -17,6 +17,7 @@ from tests.testbed.proc import descendants, listening_on, running_with_variable
 from tests.testbed.processes import ProcessError
 from tests.testbed.ray_cluster import GPU_NODES, HEAD, RayCluster, RayNode, running_ray_cluster
 from tests.testbed.ray_serve import ServeApp
+from tests.testbed.soak import long_form_only
 from tests.testbed.waiting import wait_for
 
 pytestmark = pytest.mark.ray
@@ -125,6 +126,7 @@ def test_no_process_or_file_survives_the_cluster(mark: str, tmp_path: Path) -> N
     assert not cluster.temp_dir.exists()
 
 
+@long_form_only
 def test_no_process_or_file_survives_a_killed_test_run(mark: str, tmp_path: Path) -> None:
     done = run_pytest(
         f"""
