@@ -49,22 +49,21 @@ class AsyncScheduler:
         waiting = self.scheduler.arrive(arrival, now_s=now_s)
         if waiting is None:
             raise self._busy("the queue of this router is full")
-        caller: asyncio.Future[Ticket] = asyncio.get_running_loop().create_future()
-        self._callers[waiting.number] = caller
-        self._pump(now_s)
-        try:
-            return await caller
-        except asyncio.CancelledError:
-            self._leave(waiting, caller)
-            raise
+        return await self._dispatched(waiting, now_s=now_s)
 
-    def retry(self, ticket: Ticket) -> Ticket:
-        """Return the ticket of another route after a failure, or of the same route where no other has a slot."""
+    async def retry(self, ticket: Ticket) -> Ticket:
+        """Return the ticket of another route after a failure, or of the same route where no other has a slot.
+
+        Where the same route has no replica either, the request waits in the queue again.  The slot of `ticket` is
+        released unless the same ticket is returned.
+        """
         route = ticket.route or ""
         self._failed(route)
         self._metrics.retried(route)
-        again = self.scheduler.retry(ticket)
-        self._pump(self._clock.steady_s())
+        again, now_s = self.scheduler.retry(ticket), self._clock.steady_s()
+        if again is not None and again.route is None:
+            return await self._dispatched(again, now_s=now_s)
+        self._pump(now_s)
         return again or ticket
 
     def done(self, ticket: Ticket, *, usage: Usage | None = None, succeeded: bool) -> None:
@@ -110,6 +109,16 @@ class AsyncScheduler:
             self._drained = asyncio.Event()
         self._signal_if_drained()
         await self._drained.wait()
+
+    async def _dispatched(self, waiting: Ticket, *, now_s: float) -> Ticket:
+        caller: asyncio.Future[Ticket] = asyncio.get_running_loop().create_future()
+        self._callers[waiting.number] = caller
+        self._pump(now_s)
+        try:
+            return await caller
+        except asyncio.CancelledError:
+            self._leave(waiting, caller)
+            raise
 
     def _pump(self, now_s: float) -> None:
         while started := self.scheduler.dispatch(now_s=now_s):

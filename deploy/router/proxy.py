@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from deploy.common.clock import Clock
@@ -99,9 +99,10 @@ class RequestForwarder:
         outcome = GONE
         try:
             outcome = await self._forward()
-        except UpstreamError as error:
+        except RefusalError as error:
             outcome = error.outcome
-            self.async_scheduler.failed(self._ticket)
+            if isinstance(error, UpstreamError):
+                self.async_scheduler.failed(self._ticket)
             raise
         finally:
             self._end(outcome)
@@ -129,7 +130,8 @@ class RequestForwarder:
             return await self._send_once()
         except UpstreamError:
             _stop_if_requested()
-            self._ticket = self.async_scheduler.retry(self._ticket)
+            failed, self._ticket = self._ticket, replace(self._ticket, route=None)  # `retry` has the slot from here
+            self._ticket = await self.async_scheduler.retry(failed)
             return await self._send_once()
 
     async def _send_once(self) -> tuple[UpstreamResponse, AsyncIterator[bytes], bytes]:

@@ -135,19 +135,28 @@ class Scheduler:
         return False
 
     def retry(self, ticket: Ticket) -> Ticket | None:
-        """Move a request to another route after the first failed; None where no other has a free slot."""
+        """Move a request to another route with a free slot; None where the same route is to be tried again.
+
+        A route without replicas cannot be tried again: the request goes back to the head of its queue.
+        """
         failed = ticket.route or ""
         # The table may have been replaced by one with other rows.
         row = self.table.row_of(self._input_tokens(ticket.arrival))
         able = self._able(row, without=failed)
-        if not able:
+        if not able and (self.slots.get(failed) or not self.has_replicas):
             return None
         self._free(failed)
+        if not able:
+            cell = self._cell(ticket.arrival)
+            waiting = replace(ticket, row=cell[0], cell=cell, route=None)
+            self._queues.of[ticket.arrival.priority].appendleft(waiting)
+            return waiting
         self.in_flight[able[0]] += 1
         return replace(ticket, route=able[0], spilled=True, plan=self.table.version)
 
     def done(self, ticket: Ticket, *, prompt_tokens: int | None = None, output_tokens: int | None = None) -> None:
-        self._free(ticket.route or "")
+        if ticket.route is not None:
+            self._free(ticket.route)
         if prompt_tokens is not None:
             self._tokens.observe(prompt_bytes=ticket.arrival.prompt_bytes, prompt_tokens=prompt_tokens)
         if output_tokens is not None:

@@ -72,8 +72,8 @@ async def run_events(ops: list[tuple[str, int]]) -> None:
         elif event == "done" and sent:
             found.done(sent.pop(number % len(sent)), succeeded=True)
         elif event == "fail" and sent:
-            at = number % len(sent)
-            sent[at] = found.retry(sent[at])
+            callers.append(asyncio.create_task(found.retry(sent.pop(number % len(sent)))))
+            await asyncio.sleep(0)  # a forwarder awaits it directly: nothing can cancel it before it begins
         elif event == "swap":
             found.swap(table(version=str(number), slots={"a": number % 5, "b": 2}))
         elif event == "replicas":

@@ -184,6 +184,29 @@ async def test_a_retry_uses_the_current_table_even_with_different_buckets() -> N
     assert is_idle(found)
 
 
+async def test_a_retry_waits_for_a_slot_of_the_new_table_when_its_route_is_removed() -> None:
+    failing, answering = asyncio.Event(), asyncio.Event()
+    a, b = Scripted(parts=[failing, lost()]), Scripted(parts=[answering, b"b"])
+    found = pair(a, b)
+    async with held(found, 1) as (removed,):
+        assert len(a.requests) == 1
+        routes = {"b": Route(replicas=1, max_in_flight=1)}
+        cells = (CellWeights(row=0, column=0, weights={"b": 1.0}),)
+        await found.router.take(
+            RoutingTable(
+                version="p2", input_tokens=(10,), output_tokens=(10,), share=((1.0,),), routes=routes, cells=cells
+            )
+        )
+        async with held(found, 1) as (busy,):
+            failing.set()
+            await settle()
+            assert not removed.done(), "the only slot is taken"
+            answering.set()
+    for task in (removed, busy):
+        assert (task.result().status, task.result().body) == (200, b"b")
+    assert is_idle(found)
+
+
 async def test_the_overhead_of_the_router_is_observed_once_per_request() -> None:
     a, b = Scripted(failures=[lost()]), Scripted()
     found = pair(a, b)

@@ -184,6 +184,22 @@ def test_a_failed_request_is_retried_on_another_route() -> None:
     assert scheduler.in_flight == {"a": 1, "b": 1}
 
 
+def test_a_failed_request_of_a_route_without_replicas_is_the_first_of_the_queue_again() -> None:
+    scheduler = Scheduler(table(slots={"a": 1, "b": 1}))
+    one, other = started(scheduler, HIGH, 2)
+    scheduler.arrive(HIGH, now_s=1.0)
+    failed, busy = (one, other) if one.route == "a" else (other, one)
+    scheduler.set_replicas({"a": 0, "b": 1})
+    again = scheduler.retry(failed)
+    assert again is not None
+    assert (again.route, scheduler.in_flight, scheduler.dispatch(now_s=2.0)) == (None, {"a": 0, "b": 1}, [])
+    scheduler.done(busy)
+    (sent,) = scheduler.dispatch(now_s=3.0)
+    assert (sent.number, sent.route, sent.since_s) == (failed.number, "b", failed.since_s)
+    scheduler.set_replicas({"a": 0, "b": 0})
+    assert scheduler.retry(sent) is None, "no route has a replica"
+
+
 def test_slots_of_running_replicas_are_shared_among_routers() -> None:
     scheduler = Scheduler(table(slots={"a": 7, "b": 5}))
     assert scheduler.slots == {"a": 7, "b": 5}
