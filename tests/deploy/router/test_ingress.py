@@ -172,13 +172,11 @@ async def test_a_retry_uses_the_current_table_even_with_different_buckets() -> N
     prompt = b'{"prompt": "' + b"x" * 4000 + b'"}'
     async with held(found, 1, body=prompt, path="/v1/completions") as (task,):
         assert len(a.requests) == 1, "the longest prompts have their own row"
-        one_row = CellWeights(row=0, column=0, weights={"b": 1.0})
-        routes = {"b": Route(replicas=1, max_in_flight=1)}
-        await found.router.take(
-            RoutingTable(
-                version="p2", input_tokens=(10,), output_tokens=(10,), share=((1.0,),), routes=routes, cells=(one_row,)
-            )
+        routes, cells = {"b": Route(replicas=1, max_in_flight=1)}, (CellWeights(row=0, column=0, weights={"b": 1.0}),)
+        one_row = RoutingTable(
+            version="p2", input_tokens=(10,), output_tokens=(10,), share=((1.0,),), routes=routes, cells=cells
         )
+        await found.router.take(one_row)
         failing.set()
     assert (task.result().body, task.result().headers[b"x-fleetwright-plan"]) == (b"b", b"p2")
     assert is_idle(found)
@@ -186,24 +184,15 @@ async def test_a_retry_uses_the_current_table_even_with_different_buckets() -> N
 
 async def test_a_retry_waits_for_a_slot_of_the_new_table_when_its_route_is_removed() -> None:
     failing, answering = asyncio.Event(), asyncio.Event()
-    a, b = Scripted(parts=[failing, lost()]), Scripted(parts=[answering, b"b"])
-    found = pair(a, b)
+    found = pair(Scripted(parts=[failing, lost()]), Scripted(parts=[answering, b"b"]))
     async with held(found, 1) as (removed,):
-        assert len(a.requests) == 1
-        routes = {"b": Route(replicas=1, max_in_flight=1)}
-        cells = (CellWeights(row=0, column=0, weights={"b": 1.0}),)
-        await found.router.take(
-            RoutingTable(
-                version="p2", input_tokens=(10,), output_tokens=(10,), share=((1.0,),), routes=routes, cells=cells
-            )
-        )
+        await found.router.take(table(version="p2", slots={"b": 1}, weights={"b": 1.0}))
         async with held(found, 1) as (busy,):
             failing.set()
             await settle()
             assert not removed.done(), "the only slot is taken"
             answering.set()
-    for task in (removed, busy):
-        assert (task.result().status, task.result().body) == (200, b"b")
+    assert [(each.result().status, each.result().body) for each in (removed, busy)] == [(200, b"b")] * 2
     assert is_idle(found)
 
 
