@@ -54,13 +54,14 @@ class AsyncScheduler:
     async def retry(self, ticket: Ticket) -> Ticket:
         """Return the ticket of another route after a failure, or of the same route where no other has a slot.
 
-        Where the same route has no replica either, the request waits in the queue again.  The slot of `ticket` is
+        Where the same route cannot serve either, the request waits in the queue again.  The slot of `ticket` is
         released unless the same ticket is returned.
         """
         route = ticket.route or ""
         self._failed(route)
         self._metrics.retried(route)
-        again, now_s = self.scheduler.retry(ticket), self._clock.steady_s()
+        now_s = self._clock.steady_s()
+        again = self.scheduler.retry(ticket, now_s=now_s)
         if again is not None and again.route is None:
             return await self._dispatched(again, now_s=now_s)
         self._pump(now_s)

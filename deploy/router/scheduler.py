@@ -33,13 +33,16 @@ class Arrival:
 class Ticket:
     number: int
     arrival: Arrival
-    row: int
     cell: Cell
     since_s: float
     started_s: float | None = None
     route: str | None = None
     spilled: bool = False
     plan: str = ""  # version of the table that chose the route
+
+    @property
+    def row(self) -> int:
+        return self.cell[0]
 
     @property
     def waited_s(self) -> float:
@@ -87,9 +90,9 @@ class Scheduler:
         """Use other weights from the next dispatch on; waiting requests get buckets of the new table."""
         self._take(table)
         for queue in self._queues.of.values():
-            again = [(ticket, self._cell(ticket.arrival)) for ticket in queue]
+            again = [replace(ticket, cell=self._cell(ticket.arrival)) for ticket in queue]
             queue.clear()
-            queue.extend(replace(ticket, row=cell[0], cell=cell) for ticket, cell in again)
+            queue.extend(again)
 
     def set_replicas(self, replicas: Mapping[str, int], *, routers: int = 1) -> None:
         """Set the running replicas by route; other routes have those of the table.
@@ -110,8 +113,7 @@ class Scheduler:
         if len(queue) >= self._settings.max_waiting:
             return None
         self._numbers += 1
-        cell = self._cell(arrival)
-        ticket = Ticket(number=self._numbers, arrival=arrival, row=cell[0], cell=cell, since_s=now_s)
+        ticket = Ticket(number=self._numbers, arrival=arrival, cell=self._cell(arrival), since_s=now_s)
         queue.append(ticket)
         return ticket
 
@@ -121,8 +123,11 @@ class Scheduler:
     def expired(self, *, now_s: float) -> list[Ticket]:
         gone: list[Ticket] = []
         for queue in self._queues.of.values():
-            while queue and now_s - queue[0].since_s >= self._settings.patience_s:
-                gone.append(queue.popleft())
+            # Requests that a failed route gave back are younger than those behind them.
+            found = [ticket for ticket in queue if now_s - ticket.since_s >= self._settings.patience_s]
+            for ticket in found:
+                queue.remove(ticket)
+            gone += found
         return gone
 
     def withdraw(self, ticket: Ticket) -> bool:
@@ -134,10 +139,11 @@ class Scheduler:
                 return True
         return False
 
-    def retry(self, ticket: Ticket) -> Ticket | None:
+    def retry(self, ticket: Ticket, *, now_s: float) -> Ticket | None:
         """Move a request to another route with a free slot; None where the same route is to be tried again.
 
-        A route without replicas cannot be tried again: the request goes back to the head of its queue.
+        A route that has no replica, or is not in the table, cannot be tried again: the request goes back to the head of
+        its queue, whose bound does not apply to it, and its patience starts again.
         """
         failed = ticket.route or ""
         # The table may have been replaced by one with other rows.
@@ -147,8 +153,7 @@ class Scheduler:
             return None
         self._free(failed)
         if not able:
-            cell = self._cell(ticket.arrival)
-            waiting = replace(ticket, row=cell[0], cell=cell, route=None)
+            waiting = replace(ticket, cell=self._cell(ticket.arrival), since_s=now_s, route=None)
             self._queues.of[ticket.arrival.priority].appendleft(waiting)
             return waiting
         self.in_flight[able[0]] += 1

@@ -176,11 +176,11 @@ def test_columns_follow_the_observed_response_lengths(answers: int, long_share: 
 def test_a_failed_request_is_retried_on_another_route() -> None:
     scheduler = Scheduler(table(slots={"a": 1, "b": 1}, weights={"a": 0.9, "b": 0.1}))
     (ticket,) = started(scheduler, HIGH, 1)
-    again = scheduler.retry(ticket)
+    again = scheduler.retry(ticket, now_s=0.0)
     assert again is not None
     assert (again.route, again.spilled, scheduler.in_flight) == ("b", True, {"a": 0, "b": 1})
     (other,) = started(scheduler, HIGH, 1)
-    assert scheduler.retry(other) is None, "the other route is full"
+    assert scheduler.retry(other, now_s=0.0) is None, "the other route is full"
     assert scheduler.in_flight == {"a": 1, "b": 1}
 
 
@@ -190,14 +190,15 @@ def test_a_failed_request_of_a_route_without_replicas_is_the_first_of_the_queue_
     scheduler.arrive(HIGH, now_s=1.0)
     failed, busy = (one, other) if one.route == "a" else (other, one)
     scheduler.set_replicas({"a": 0, "b": 1})
-    again = scheduler.retry(failed)
+    again = scheduler.retry(failed, now_s=1.5)
     assert again is not None
     assert (again.route, scheduler.in_flight, scheduler.dispatch(now_s=2.0)) == (None, {"a": 0, "b": 1}, [])
+    assert [ticket.since_s for ticket in scheduler.expired(now_s=31.2)] == [1.0], "it waited behind the younger one"
     scheduler.done(busy)
-    (sent,) = scheduler.dispatch(now_s=3.0)
-    assert (sent.number, sent.route, sent.since_s) == (failed.number, "b", failed.since_s)
+    (sent,) = scheduler.dispatch(now_s=31.3)
+    assert (sent.number, sent.route, sent.since_s) == (failed.number, "b", 1.5)
     scheduler.set_replicas({"a": 0, "b": 0})
-    assert scheduler.retry(sent) is None, "no route has a replica"
+    assert scheduler.retry(sent, now_s=31.4) is None, "no route has a replica"
 
 
 def test_slots_of_running_replicas_are_shared_among_routers() -> None:
