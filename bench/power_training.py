@@ -89,8 +89,8 @@ def _frontiers() -> Iterator[Row]:
                 },
                 f"saved_beside_+{STRAGGLER:.0%}": 1
                 - _until(straggler_s, beside, iteration) / _until(straggler_s, full, iteration),
-                "max_energy_saving": 1 - found.least_energy.energy_j / full.energy_j,
-                "slowdown_at_max_energy_saving": found.least_energy.time_s / found.fastest_s - 1,
+                "max_energy_saving": 1 - found.min_energy.energy_j / full.energy_j,
+                "slowdown_at_max_energy_saving": found.min_energy.time_s / found.fastest_s - 1,
                 "above_bound": max(plan.energy_j / plan.bound_j - 1 for plan in plans),
             }
 

@@ -22,9 +22,8 @@ class TokenRequest(Frozen):
     """A token to create."""
 
     name: Text = Field(description="The person or program that will hold the token.")
-    scopes: frozenset[TokenScope] = Field(
-        min_length=1, json_schema_extra={"uniqueItems": False}
-    )  # duplicates are harmless
+    # Duplicates are harmless.
+    scopes: frozenset[TokenScope] = Field(min_length=1, json_schema_extra={"uniqueItems": False})
     expires_in_s: int | None = Field(default=None, ge=60, le=10 * 365 * 86_400, description="Null: until revoked.")
 
 

@@ -29,7 +29,7 @@ MAX_CONFLICTS = 3  # reported for one request
 Set = frozenset[int]
 
 
-class LeastRelaxation(Frozen):
+class MinimalRelaxation(Frozen):
     """The least relaxation of one requirement."""
 
     kind: Kind
@@ -52,7 +52,7 @@ class Conflict(Frozen):
     requirements: tuple[str, ...]
     kinds: tuple[Kind, ...]
     proof: Proof
-    ways_out: tuple[LeastRelaxation, ...] = ()
+    ways_out: tuple[MinimalRelaxation, ...] = ()
 
 
 def conflicts(what_if: WhatIf, *, relaxed: bool = True) -> tuple[Conflict, ...]:
@@ -180,7 +180,7 @@ def _conflict(
         requirements=tuple(part.name for part in members),
         kinds=tuple(part.kind for part in members),
         proof=proof,
-        ways_out=tuple(least_relaxations(what_if, problem, members)) if relaxed else (),
+        ways_out=tuple(minimal_relaxations(what_if, problem, members)) if relaxed else (),
     )
 
 
@@ -218,9 +218,9 @@ def _within(sets: Sequence[Set], chosen: Set, left: int) -> Set | None:
     return None
 
 
-def least_relaxations(
+def minimal_relaxations(
     what_if: WhatIf, problem: MixProblem, members: Sequence[Requirement]
-) -> Iterator[LeastRelaxation]:
+) -> Iterator[MinimalRelaxation]:
     """One per requirement that resolves the conflict alone; those without a result in time are left out."""
     for part in members:
         try:
@@ -229,7 +229,7 @@ def least_relaxations(
             continue
         if found is not None:
             amount, least = found
-            yield LeastRelaxation(
+            yield MinimalRelaxation(
                 kind=part.kind,
                 requirement=part.name,
                 amount=amount if isfinite(amount) else None,

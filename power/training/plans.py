@@ -43,7 +43,7 @@ def within(frontier: Frontier, deadline_s: float) -> Plan:
     if deadline_s < frontier.fastest_s * (1 - SAME):
         message = f"must be at least {frontier.fastest_s:g}, the time at the fastest clocks, got {deadline_s:g}"
         raise RuleError([(("deadline_s",), message)])
-    return planned_at(frontier, min(deadline_s, frontier.least_energy.time_s))
+    return planned_at(frontier, min(deadline_s, frontier.min_energy.time_s))
 
 
 def beside_straggler(frontier: Frontier, straggler_s: float) -> Plan:

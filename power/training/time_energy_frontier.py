@@ -53,7 +53,7 @@ class Frontier:
         return self.points[-1].time_s
 
     @property
-    def least_energy(self) -> Point:
+    def min_energy(self) -> Point:
         return min(self.points, key=lambda point: point.energy_j)
 
     def at(self, time_s: float) -> Point:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fleet.solvers import SolveStatus
 from planner.explain.constraints import Kind, Requirement, requirements, without
-from planner.explain.iis import Conflict, LeastRelaxation, Proof, as_text, conflicts, smallest_hitting_set
+from planner.explain.iis import Conflict, MinimalRelaxation, Proof, as_text, conflicts, smallest_hitting_set
 from planner.objectives import SERVED
 from planner.problem import Change, Limit, LimitKind, Load, Loss, MixProblem, Supply
 from tests.planner.mixes import RoutedOption, mix_of
@@ -31,7 +31,7 @@ def only_conflict(problem: MixProblem) -> Conflict:
     return conflict
 
 
-def relaxation_of(conflict: Conflict, kind: Kind) -> LeastRelaxation:
+def relaxation_of(conflict: Conflict, kind: Kind) -> MinimalRelaxation:
     return next(relaxation for relaxation in conflict.ways_out if relaxation.kind is kind)
 
 

@@ -112,7 +112,7 @@ class TestFrontier:
         for fast, slow in pairwise(points):
             assert slow.time_s > fast.time_s
             slopes.append((slow.energy_j - fast.energy_j) / (slow.time_s - fast.time_s))
-        falling = slopes[: points.index(found.least_energy)]
+        falling = slopes[: points.index(found.min_energy)]
         assert all(one < 1e-6 for one in falling)
         assert all(one > -1e-6 for one in slopes[len(falling) :])
         assert all(one <= other + 1e-6 * abs(one) for one, other in pairwise(slopes))
@@ -135,7 +135,7 @@ class TestPlans:
     def test_whole_clocks_come_within_3_percent_of_the_best_combination(self, seed: int, share: float) -> None:
         iteration = made_up(stages=2, microbatches=2, seed=seed, uneven=1.0)
         found = frontier(iteration)
-        deadline_s = found.fastest_s + share * (found.least_energy.time_s - found.fastest_s)
+        deadline_s = found.fastest_s + share * (found.min_energy.time_s - found.fastest_s)
         plan, best_j = within(found, deadline_s), min_whole_j(iteration, deadline_s)
         assert plan.time_s <= deadline_s * (1 + 1e-9)
         assert plan.bound_j <= best_j * (1 + 1e-9)
@@ -148,8 +148,8 @@ class TestPlans:
 
     def test_a_plan_takes_no_time_that_saves_no_energy(self) -> None:
         found = frontier(made_up(stages=4, microbatches=6, clocks=(1.0, 0.8, 0.6, 0.4)))
-        assert found.least_energy.time_s < found.slowest_s
-        assert within(found, 10 * found.slowest_s).time_s <= found.least_energy.time_s * (1 + 1e-9)
+        assert found.min_energy.time_s < found.slowest_s
+        assert within(found, 10 * found.slowest_s).time_s <= found.min_energy.time_s * (1 + 1e-9)
 
     def test_a_plan_beside_a_straggler_saves_more_energy(self) -> None:
         found = frontier(made_up(stages=4, microbatches=6))
