@@ -58,7 +58,7 @@ POINTS = (
     (SCALE, 3, False),  # the first replica to stop
     (SCALE, 3, True),
 )
-TRIED = POINTS if SOAK else POINTS[1::3]
+TRIED = POINTS if SOAK else POINTS[4:5]
 
 
 @dataclass

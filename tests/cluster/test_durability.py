@@ -12,7 +12,7 @@ from planner.request import PlanRequest
 from tests.testbed.server import Server, StartServer
 from tests.testbed.soak import SOAK
 
-CLIENTS = 200 if SOAK else 60
+CLIENTS = 200 if SOAK else 30
 WRITES_EACH = 3
 KILLS = 3 if SOAK else 1
 DOCUMENTS = 20

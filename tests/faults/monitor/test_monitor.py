@@ -218,8 +218,8 @@ class TwoMonitors:
         self.isolated_s: dict[int | None, float] = {}
         stream, now_s = Stream(SMALL, seed=2, polls=20), 0.0
         for one in (*stream.windows(HEALTHY), *stream.windows(5, faults, longer=longer)):
-            while one.at_s > now_s + 0.25:
-                now_s += 0.25
+            while one.at_s > now_s + 0.5:
+                now_s += 0.5
                 for each in self.with_leaves.evaluate(now_s):
                     if each.isolate:
                         self.isolated_s.setdefault(each.node, now_s)
