@@ -27,7 +27,7 @@ from api.client.errors import (
 from api.client.operations import GPUS, MODELS, OFFERS, TOPOLOGY, DocumentType
 from api.client.retries import Retries
 from api.client.tokens import token_from_environment, token_from_file
-from api.client.transport import DEFAULT_URL, Timeouts
+from api.client.transport import DEFAULT_URL, InProcessTransport, Timeouts
 
 __all__ = [
     "DEFAULT_URL",
@@ -43,6 +43,7 @@ __all__ = [
     "ConnectionFailedError",
     "DocumentType",
     "ForbiddenError",
+    "InProcessTransport",
     "InvalidRequestError",
     "NotFoundError",
     "PreconditionFailedError",

@@ -89,7 +89,7 @@ class Client(_Connected, Sender, Methods):
 class AsyncClient(_Connected, AsyncSender, Methods):
     """A connection to the service; close it, or use it in an `async with` block.
 
-    `transport` replaces the network: `httpx.ASGITransport(app)` calls a service inside this process.
+    `transport` replaces the network: `InProcessTransport(app)` calls a service inside this process.
     """
 
     def __init__(

@@ -1,5 +1,6 @@
 """Holds what both clients share: URL, token, timeouts and retries."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -58,6 +59,28 @@ class Connection:
                 connect=limits.connect_s, read=limits.read_s + call.work_s, write=limits.write_s, pool=limits.pool_s
             ),
         }
+
+
+class InProcessTransport(httpx.ASGITransport):
+    """Calls a service in this process.  A cancelled caller leaves its request running, as a caller over a network does.
+
+    A cancellation inside a transaction would leave the write lock of SQLite held.
+    """
+
+    def __init__(self, app: Any, *, raise_app_exceptions: bool = True) -> None:
+        super().__init__(app, raise_app_exceptions=raise_app_exceptions)
+        self._running: set[asyncio.Task[httpx.Response]] = set()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        task = asyncio.create_task(super().handle_async_request(request))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return await asyncio.shield(task)
+
+    async def aclose(self) -> None:
+        """Wait for the requests of cancelled callers, because the service may close its database next."""
+        if self._running:
+            await asyncio.wait(self._running)
 
 
 def make_connection(*, url: str, token: str | None, timeouts: Timeouts | None, retries: Retries | None) -> Connection:

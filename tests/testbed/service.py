@@ -15,6 +15,7 @@ from structlog.contextvars import merge_contextvars
 from structlog.dev import ConsoleRenderer, plain_traceback
 from structlog.processors import add_log_level
 
+from api.client import InProcessTransport
 from api.schemas.tokens import TokenScope
 from api.server import Principal, Settings, StaticToken, create_app
 from api.store import Migrations, Store
@@ -52,7 +53,7 @@ class RunningService:
     def client(self, scope: TokenScope | None = TokenScope.ADMIN, **options: Any) -> httpx.AsyncClient:
         """Create a client with the token of a scope, or with none."""
         headers = {"Authorization": f"Bearer {TOKENS[scope]}"} if scope is not None else {}
-        transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
+        transport = InProcessTransport(self.app, raise_app_exceptions=False)
         return httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers, **options)
 
     async def first_token_stored(self) -> None:

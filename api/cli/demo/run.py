@@ -7,7 +7,6 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from pathlib import Path
 from typing import Annotated
 
-import httpx
 import typer
 from fastapi import FastAPI
 
@@ -17,7 +16,7 @@ from api.cli.common.lazy_groups import new_app
 from api.cli.common.output import Format, FormatOption, print_json
 from api.cli.serve.database import open_migrations, read_settings
 from api.cli.serve.inprocess_controller import URL, controller_token, run_controller
-from api.client import AsyncClient
+from api.client import AsyncClient, InProcessTransport
 from api.schemas.tokens import TokenScope
 from api.server import Principal, StaticToken, create_app
 from api.store import Store
@@ -102,7 +101,7 @@ async def _service() -> AsyncIterator[AsyncClient]:
         store = Store(settings.database_url.get_secret_value())
         service = create_app(settings=settings, store=store, schema_head=head, static_tokens=[token, admin])
         async with service.router.lifespan_context(service), _controller(service, token):
-            transport = httpx.ASGITransport(service)
+            transport = InProcessTransport(service)
             async with AsyncClient(URL, token=admin.token, transport=transport) as api:
                 yield api
 

@@ -5,7 +5,7 @@ import secrets
 import httpx
 from fastapi import FastAPI
 
-from api.client import AsyncClient
+from api.client import AsyncClient, InProcessTransport
 from api.schemas.tokens import TokenScope
 from api.server import Principal, StaticToken
 from deploy.actuators.registry import reachable_actuators
@@ -30,7 +30,7 @@ async def run_controller(app: FastAPI, token: StaticToken, *, settings: Controll
     """Reconcile until cancelled."""
     metrics, clock = ControllerMetrics(app.state.service.metrics.registry), Clock()
     async with (
-        AsyncClient(URL, token=token.token, transport=httpx.ASGITransport(app)) as api,
+        AsyncClient(URL, token=token.token, transport=InProcessTransport(app)) as api,
         httpx.AsyncClient() as http,
         reachable_actuators(http) as actuators,
         prometheus_health(now=clock.now) as health,

@@ -1,5 +1,6 @@
 """The client against the service itself: the same operations on both sides, and each of them works."""
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
@@ -19,6 +20,7 @@ from api.client import (
     Client,
     DocumentType,
     ForbiddenError,
+    InProcessTransport,
     InvalidRequestError,
     NotFoundError,
     PreconditionFailedError,
@@ -124,14 +126,14 @@ async def client(sqlite_service: RunningService) -> AsyncIterator[AsyncClient]:
 
 def asynchronous(service: RunningService, scope: TokenScope | None) -> AsyncClient:
     token = TOKENS[scope] if scope is not None else None
-    return AsyncClient(BASE_URL, token=token, transport=httpx.ASGITransport(service.app))
+    return AsyncClient(BASE_URL, token=token, transport=InProcessTransport(service.app))
 
 
 class FromThread(httpx.BaseTransport):
     """Calls an ASGI application from a worker thread, on the event loop that the thread came from."""
 
     def __init__(self, service: RunningService) -> None:
-        self._asgi = httpx.ASGITransport(service.app)
+        self._asgi = InProcessTransport(service.app)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         return anyio.from_thread.run(self._exchange, request)
@@ -288,9 +290,23 @@ async def test_the_freeze_is_replaced_under_its_etag(client: AsyncClient) -> Non
         await client.replace_freeze(Freeze(), if_match=thawed.etag)
 
 
+async def test_a_cancelled_call_does_not_block_the_next_write(client: AsyncClient) -> None:
+    """Wherever the caller is cancelled, the request ends by itself and releases the database."""
+    claim = LeaseClaim(holder="a", lease_s=5.0)
+    await client.create_lease("controller", claim)
+    for passes in range(0, 80, 2):
+        call = asyncio.create_task(client.replace_lease("controller", claim, if_match="*"))
+        for _ in range(passes):  # of the event loop
+            await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.wait({call})
+        async with asyncio.timeout(5.0):  # of which a busy database takes ten
+            await client.replace_lease("controller", claim, if_match="*")
+
+
 async def test_tokens_work_until_they_are_revoked(client: AsyncClient, sqlite_service: RunningService) -> None:
     made = await client.create_token(TOKEN_REQUEST)
-    transport = httpx.ASGITransport(sqlite_service.app)
+    transport = InProcessTransport(sqlite_service.app)
     async with AsyncClient(BASE_URL, token=made.secret, transport=transport) as reader:
         await reader.get_freeze()
         with pytest.raises(ForbiddenError, match="scope 'operate' is needed"):

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 from prometheus_client import CollectorRegistry
 
-from api.client import AsyncClient
+from api.client import AsyncClient, InProcessTransport
 from api.schemas.target_state import Approval, ApprovalRequest
 from api.schemas.targets import Application, Freeze, Mode, RayServeApplication, TargetSpec, TargetStatus
 from api.schemas.tokens import TokenScope
@@ -139,7 +139,7 @@ class Harness:
 @asynccontextmanager
 async def harness_of(service: RunningService) -> AsyncIterator[Harness]:
     """A harness around a running service, called over ASGI."""
-    transport = httpx.ASGITransport(service.app, raise_app_exceptions=False)
+    transport = InProcessTransport(service.app, raise_app_exceptions=False)
     async with AsyncClient("http://localhost", token=TOKENS[TokenScope.ADMIN], transport=transport) as api:
         yield Harness(api=api, clock=service.clock)
 

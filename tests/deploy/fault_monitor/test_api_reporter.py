@@ -8,7 +8,7 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from api.client import AsyncClient, Retries
+from api.client import AsyncClient, InProcessTransport, Retries
 from api.schemas.faults import DiagnosisSummary
 from api.schemas.tokens import TokenScope
 from deploy.fault_monitor.api_reporter import EXPIRES_IN_S, EXTENDED_EVERY_S, GONE_AFTER_S, MAX_WAITING, ApiReporter
@@ -38,7 +38,7 @@ class CuttableTransport(httpx.AsyncBaseTransport):
     """A connection to the API that the test can cut."""
 
     def __init__(self, service: RunningService) -> None:
-        self._inner = httpx.ASGITransport(service.app)
+        self._inner = InProcessTransport(service.app)
         self.cut = False
         self.tried = 0
 
@@ -84,7 +84,7 @@ class TimedReporter:
 
 async def stored_diagnoses(service: RunningService) -> list[DiagnosisSummary]:
     async with AsyncClient(
-        "http://localhost", token=TOKENS[TokenScope.ADMIN], transport=httpx.ASGITransport(service.app)
+        "http://localhost", token=TOKENS[TokenScope.ADMIN], transport=InProcessTransport(service.app)
     ) as client:
         return [each async for each in client.iter_diagnoses()]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from api.client import AsyncClient, ClientSettingsError, UnauthorizedError
+from api.client import AsyncClient, ClientSettingsError, InProcessTransport, UnauthorizedError
 from api.schemas.tokens import TokenScope
 from deploy.common.leader_election import LeaseRole
 from deploy.ray_actor.cluster import NodeFacts, Placement
@@ -90,7 +90,7 @@ pytestmark = pytest.mark.anyio
 
 def client_of(service: RunningService, scope: TokenScope | None) -> Callable[[ControllerActorSettings], AsyncClient]:
     """A client of a service in this process."""
-    transport = httpx.ASGITransport(service.app, raise_app_exceptions=False)
+    transport = InProcessTransport(service.app, raise_app_exceptions=False)
     return lambda _settings: AsyncClient(
         "http://localhost", token=TOKENS[scope] if scope else None, transport=transport
     )
