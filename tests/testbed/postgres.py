@@ -103,6 +103,7 @@ class PostgresServer:
             "port": self.port,
             "unix_socket_directories": self.directory,
             "fsync": "on" if self.fsync else "off",
+            "dynamic_shared_memory_type": "mmap",  # in the data directory: a killed server leaves nothing in /dev/shm
             "jit": "off",  # the JIT compiler is ten times as large as the server, and only long queries benefit
             "log_timezone": "UTC",
             "timezone": "UTC",
