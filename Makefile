@@ -19,8 +19,8 @@ SELF := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-de
 # The tests start hundreds of processes; without bytecode each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Three processes on two cores: some tests wait for other processes.  The tests on real parts wait most of their time;
-# each file of theirs stays in one process, with the servers that it shares.
+# Two cores: two processes of unit tests, three of tests on real parts, which wait for other processes; each file of
+# these stays in one process, with the servers that it shares.
 APART := --ignore tests/cluster --ignore tests/lab --ignore tests/processes
 
 define say
@@ -49,7 +49,7 @@ test: test-unit test-parts ## run every test; parts this machine cannot have are
 
 test-unit: install ## run the tests that need no real part: decision packages, service, command line, chart
 	$(call say,"unit tests")
-	$(BIN)/pytest --numprocesses 3 --dist worksteal $(APART)
+	$(BIN)/pytest --numprocesses 2 --dist worksteal $(APART)
 
 test-parts: install ## run the tests on real parts: processes, network namespaces, databases, Prometheus, Kubernetes, Ray
 	$(call say,"processes and network namespaces and real PostgreSQL and Prometheus and Kubernetes")
