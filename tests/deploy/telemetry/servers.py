@@ -16,6 +16,7 @@ def http_server(reply: Callable[[str, dict[str, str], bytes], Answer]) -> Iterat
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # else each body waits for the delayed acknowledgement of its headers
 
         def do_GET(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", "0")))

@@ -1,6 +1,7 @@
 """Commands with --url: an unreachable service or an invalid URL gives one line and an exit code."""
 
 import pytest
+import stamina
 
 from tests.testbed.cli import Cli
 from tests.testbed.processes import LOOPBACK, free_ports
@@ -12,7 +13,8 @@ from tests.testbed.processes import LOOPBACK, free_ports
 def test_an_unreachable_service_is_one_line_and_exit_code_1(command: tuple[str, ...], cli: Cli) -> None:
     (port,) = free_ports(1)
     url = f"http://{LOOPBACK}:{port}"
-    done = cli(*command, "--url", url)
+    with stamina.set_testing(True, attempts=2, cap=True):  # without waits
+        done = cli(*command, "--url", url)
     assert done.code == 1
     (line,) = done.refused
     assert line.startswith(f"no response from {url}: ")

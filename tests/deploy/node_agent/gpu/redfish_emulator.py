@@ -139,6 +139,7 @@ def legacy() -> Bmc:
 class _Handler(BaseHTTPRequestHandler):
     bmc: Bmc
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else each body waits for the delayed acknowledgement of its headers
 
     def do_GET(self) -> None:
         self._call_once("GET")
