@@ -49,11 +49,13 @@ test: test-unit test-parts ## run every test; parts this machine cannot have are
 
 test-unit: install ## run the tests that need no real part: decision packages, service, command line, chart
 	$(call say,"unit tests")
-	$(BIN)/pytest --numprocesses 2 --dist worksteal $(APART)
+	$(BIN)/pytest --numprocesses 2 --dist worksteal $(APART) -m "not postgres"
 
 test-parts: install ## run the tests on real parts: processes, network namespaces, databases, Prometheus, Kubernetes, Ray
 	$(call say,"processes and network namespaces and real PostgreSQL and Prometheus and Kubernetes")
 	$(BIN)/pytest --numprocesses 3 --dist loadfile tests/processes tests/lab tests/cluster -m "not ray"
+	$(call say,"the service and its store on PostgreSQL")
+	$(BIN)/pytest --numprocesses 2 --dist loadfile tests/api -m postgres
 	$(call say,"a real Ray cluster")
 	$(BIN)/pytest tests/cluster -m ray
 
