@@ -55,7 +55,7 @@ test-parts: install ## run the tests on real parts: processes, network namespace
 	$(call say,"processes and network namespaces and real PostgreSQL and Prometheus and Kubernetes")
 	$(BIN)/pytest --numprocesses 3 --dist loadfile tests/processes tests/lab tests/cluster -m "not ray"
 	$(call say,"the service and its store on PostgreSQL")
-	$(BIN)/pytest --numprocesses 2 --dist loadfile tests/api -m postgres
+	$(BIN)/pytest --numprocesses 2 --dist loadfile $(APART) -m postgres
 	$(call say,"a real Ray cluster")
 	$(BIN)/pytest tests/cluster -m ray
 

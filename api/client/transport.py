@@ -1,4 +1,4 @@
-"""Holds what both clients share: URL, token, timeouts and retries."""
+"""Holds what both clients share: URL, token, timeouts and retries; and a transport to a service in this process."""
 
 import asyncio
 from collections.abc import Mapping
@@ -64,7 +64,7 @@ class Connection:
 class InProcessTransport(httpx.ASGITransport):
     """Calls a service in this process.  A cancelled caller leaves its request running, as a caller over a network does.
 
-    A cancellation inside a transaction would leave the write lock of SQLite held.
+    A cancellation inside a transaction can leave a cursor that holds SQLite's write lock until garbage collection.
     """
 
     def __init__(self, app: Any, *, raise_app_exceptions: bool = True) -> None:

@@ -300,7 +300,7 @@ async def test_a_cancelled_call_does_not_block_the_next_write(client: AsyncClien
             await asyncio.sleep(0)
         call.cancel()
         await asyncio.wait({call})
-        async with asyncio.timeout(5.0):  # of which a busy database takes ten
+        async with asyncio.timeout(5.0):  # a locked database blocks a write for ten seconds
             await client.replace_lease("controller", claim, if_match="*")
 
 

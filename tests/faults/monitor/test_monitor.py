@@ -218,8 +218,8 @@ class TwoMonitors:
         self.isolated_s: dict[int | None, float] = {}
         stream, now_s = Stream(SMALL, seed=2, polls=20), 0.0
         for one in (*stream.windows(HEALTHY), *stream.windows(5, faults, longer=longer)):
-            while one.at_s > now_s + (step_s := 2.5 if now_s < FROM_S else 0.25):
-                now_s += step_s
+            while one.at_s > now_s + (period_s := 2.5 if now_s < FROM_S else 0.25):
+                now_s += period_s
                 for each in self.with_leaves.evaluate(now_s):
                     if each.isolate:
                         self.isolated_s.setdefault(each.node, now_s)
