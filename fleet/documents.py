@@ -8,9 +8,10 @@ import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError, ValidationInfo
+from pydantic.config import ExtraValues
 from pydantic_core import CoreSchema
 from pydantic_core.core_schema import no_info_before_validator_function
 
@@ -22,6 +23,9 @@ Violation = tuple[Path, str]  # path of the value, and the violation
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 _ISO_8601 = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+# Given as context beside `extra`, which pydantic does not tell to validators.
+IGNORE_UNKNOWN: Final[Mapping[str, ExtraValues]] = {"extra": "ignore"}
 
 MAX_PROBLEMS = 100  # enough for a reader; a faulty generator makes one per row
 
@@ -151,6 +155,16 @@ def read_model(document: Document, model: type[ModelT]) -> ModelT:
         if len(found) > MAX_PROBLEMS:
             problems.append(Problem("", f"and {len(found) - MAX_PROBLEMS:,} more"))
         raise DocumentError(name=document.name, problems=problems) from error
+
+
+def read_stored(model: type[ModelT], text: str | bytes) -> ModelT:
+    """Read what this program wrote.  A newer release may have written it, so unknown fields are ignored."""
+    return model.model_validate_json(text, extra="ignore", context=IGNORE_UNKNOWN)
+
+
+def validate_nested(model: type[ModelT], value: Any, info: ValidationInfo) -> ModelT:
+    """Validate a value inside a validator as the whole document is validated."""
+    return model.model_validate(value, extra=(info.context or {}).get("extra"), context=info.context)
 
 
 def write_model(model: BaseModel) -> str:

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
 
 from fleet.catalogues import Catalogue, Entry, shipped_document
-from fleet.documents import Frozen, Path, RuleError, dotted, read_model, validation_problems
+from fleet.documents import Frozen, Path, RuleError, dotted, read_model, validate_nested, validation_problems
 from fleet.errors import DocumentError, Problem
 from fleet.huggingface.config import decoder_facts
 
@@ -131,9 +131,9 @@ class HfModel(Entry):
         return ModelArchitecture.model_validate({**self.model_dump(exclude={CONFIG}), **facts})
 
 
-def _from_config(written: Any) -> Any:
+def _from_config(written: Any, info: ValidationInfo) -> Any:
     if isinstance(written, Mapping) and CONFIG in written:
-        return HfModel.model_validate(written).architecture()
+        return validate_nested(HfModel, written, info).architecture()
     return written
 
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from api.client.errors import ConnectionFailedError, UnexpectedResponseError, error_from
 from api.schemas.pages import Page
 from api.schemas.results import RecordT, RequestT, ResultType, SummaryT
-from fleet.documents import dotted, item_problems
+from fleet.documents import IGNORE_UNKNOWN, dotted, item_problems
 from fleet.errors import DocumentError, Problem
 
 ResultT = TypeVar("ResultT")
@@ -116,7 +116,7 @@ def as_type(kind: Any) -> Callable[[httpx.Response], Any]:
     """Read the body as `kind`.  Fields that this version does not know are ignored: the service may be newer."""
 
     def read(response: httpx.Response) -> Any:
-        return _adapter(kind).validate_json(response.content, extra="ignore")
+        return _adapter(kind).validate_json(response.content, extra="ignore", context=IGNORE_UNKNOWN)
 
     return read
 

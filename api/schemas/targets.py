@@ -9,13 +9,21 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
 from api.schemas.expert_maps import ExpertMapSpec, ExpertMapStatus
 from api.schemas.names import GpuName, Name, PartKey, PartName, Replicas, Text
 from api.schemas.probes import HealthProbe, PlainUrl, Seconds
 from api.schemas.target_state import Approval, Digest, TargetState
-from fleet.documents import Frozen, RuleError, Violation, validation_problems
+from fleet.documents import Frozen, RuleError, Violation, validate_nested, validation_problems
 from planner.request import Name as WorkloadName
 
 ServeName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f/]+$")]
@@ -147,7 +155,7 @@ _KINDS: Mapping[str, type[Frozen]] = {
 }
 
 
-def _of_its_kind(value: Any) -> Any:
+def _of_its_kind(value: Any, info: ValidationInfo) -> Any:
     """Validate by kind, so that errors name fields of that kind only; without a kind it is a Serve application."""
     if isinstance(value, Frozen):
         return value
@@ -158,7 +166,7 @@ def _of_its_kind(value: Any) -> Any:
     if model is None:
         raise RuleError([(("kind",), f"allowed: {', '.join(_KINDS)}")])
     try:
-        return model.model_validate(value)
+        return validate_nested(model, value, info)
     except ValidationError as error:
         raise RuleError(validation_problems(error)) from error
 

@@ -12,7 +12,7 @@ from api.server.etags import Precondition
 from api.server.service import Service
 from api.server.versioned import AuditAction, DocumentKey, DocumentVersion, current, replace
 from api.store import Transaction, canonical_json
-from fleet.documents import dotted
+from fleet.documents import dotted, read_stored
 from fleet.errors import DocumentError, Problem
 from fleet.gpus import GpuCatalogue, builtin_gpus, unknown_gpus
 from fleet.models import ModelCatalogue, builtin_models
@@ -38,7 +38,7 @@ class Catalogue(Generic[ModelT]):
         return canonical_json(value.model_dump(mode="json"))
 
     async def in_force(self, tx: Transaction) -> ModelT:
-        return self.model.model_validate_json((await current(tx, self.key)).body or "")
+        return read_stored(self.model, (await current(tx, self.key)).body or "")
 
 
 GPUS = Catalogue(kind=DocumentKind.GPUS, model=GpuCatalogue, builtin=builtin_gpus)

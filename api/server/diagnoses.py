@@ -19,6 +19,7 @@ from api.schemas.faults import (
 from api.server.problems import not_found
 from api.store import DiagnosisHead, Transaction, canonical_json
 from faults.diagnosis import Diagnosis, Scope
+from fleet.documents import read_stored
 from fleet.errors import DocumentError, Problem
 
 BUNDLE = {"bundle"}
@@ -46,7 +47,7 @@ def head_of(
 
 def read_report(head: DiagnosisHead) -> DiagnosisReport:
     """Return the report without the bundle."""
-    return DiagnosisReport.model_validate_json(head.report)
+    return read_stored(DiagnosisReport, head.report)
 
 
 def record_of(head: DiagnosisHead) -> DiagnosisRecord:

@@ -6,7 +6,7 @@ collection under the lock of all writers.
 
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from api.schemas.power import DOMAIN_PATTERN, MAX_BUDGET_VALIDITY, PowerBudget, StoredBudget, StoredTree
@@ -14,7 +14,7 @@ from api.server.collections import AuditVerbs, Collection
 from api.server.service import Service
 from api.server.versioned import DocumentVersion
 from api.store import Transaction
-from fleet.documents import MAX_PROBLEMS
+from fleet.documents import MAX_PROBLEMS, read_stored
 from fleet.errors import DocumentError, Problem, nearest_names
 from power.tree import Feed, PowerTree
 
@@ -22,7 +22,7 @@ from power.tree import Feed, PowerTree
 @lru_cache(maxsize=32)
 def read_tree(body: str) -> PowerTree:
     """Parse a stored tree; cached, because validating a large one takes long."""
-    return PowerTree.model_validate_json(body)
+    return read_stored(PowerTree, body)
 
 
 async def _require_same_name(_service: Service, name: str, tree: PowerTree) -> None:
@@ -131,6 +131,6 @@ BUDGETS = Collection(
     show=lambda found: StoredBudget(
         domain=found.name, version=found.version, set_at=found.at, set_by=found.by, budget=found.spec
     ),
-    parse=PowerBudget.model_validate_json,
+    parse=partial(read_stored, PowerBudget),
     check_references=_budget_fits,
 )

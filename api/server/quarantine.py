@@ -38,6 +38,7 @@ from faults.quarantine import (
 )
 from faults.quarantine.inputs import NODES
 from faults.quarantine.life_cycle import states_before
+from fleet.documents import read_stored
 
 RULES = DocumentKey(
     kind="quarantine-rules", name="default", shipped=canonical_json(QuarantineRules().model_dump(mode="json"))
@@ -104,8 +105,13 @@ def parsed(record: QuarantineRecord) -> StoredState:
 
 
 def _stored_node(found: Mapping[str, Any]) -> NodeRecord:
+    found = {field: value for field, value in found.items() if field in NodeRecord._fields}
     lists = {key: tuple(found.get(key, ())) for key in ("strikes_s", "domains")}
     return NodeRecord(**{**found, **lists, "state": NodeState(found["state"])})
+
+
+def _stored_decision(found: Mapping[str, Any]) -> DecisionView:
+    return DecisionView.model_validate(found, extra="ignore")
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,17 +207,17 @@ async def view(tx: Transaction) -> QuarantineView:
         probe=probe,
         breaker=_breaker(stored),
         nodes=tuple(nodes),
-        decisions=tuple(DecisionView.model_validate(each) for each in stored.decisions[:SHOWN_DECISIONS]),
+        decisions=tuple(map(_stored_decision, stored.decisions[:SHOWN_DECISIONS])),
     )
 
 
 async def rules_in_force(tx: Transaction) -> QuarantineRules:
     """Return the stored rules, or the shipped ones."""
-    return QuarantineRules.model_validate_json((await current(tx, RULES)).body or "")
+    return read_stored(QuarantineRules, (await current(tx, RULES)).body or "")
 
 
 async def is_frozen(tx: Transaction) -> bool:
-    return Freeze.model_validate_json((await current(tx, FREEZE)).body or "").frozen
+    return read_stored(Freeze, (await current(tx, FREEZE)).body or "").frozen
 
 
 def _inputs(evaluation: Evaluation, stored: StoredState, active: Iterable[DiagnosisHead], *, now: datetime) -> Inputs:

@@ -11,6 +11,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from api.schemas.remediation import CaseSpec, RemediationStage
 from faults.quarantine import OUT_OF_SERVICE, NodeState
+from fleet.documents import read_stored
 
 CACHED_CASES = 4096  # closed cases never change, and every scrape reads them
 
@@ -33,7 +34,7 @@ class CaseMark:
 
 @lru_cache(maxsize=CACHED_CASES)
 def mark_of(body: str) -> CaseMark:
-    case = CaseSpec.model_validate_json(body)
+    case = read_stored(CaseSpec, body)
     outcome = None if case.open else _outcome(case)
     return CaseMark(state=case.state, stage=case.stage, opened_at=case.opened_at, outcome=outcome)
 

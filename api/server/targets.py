@@ -1,5 +1,7 @@
 """Stores targets as a collection, the controller's reports on them, the operator's approvals, and the freeze."""
 
+from functools import partial
+
 from api.schemas.plans import PLANS
 from api.schemas.target_state import Approval, ApprovalRequest
 from api.schemas.targets import Freeze, Target, TargetSpec, TargetStatus
@@ -9,6 +11,7 @@ from api.server.problems import ProblemError, conflict, invalid, not_found
 from api.server.service import Service
 from api.server.versioned import AuditAction, DocumentKey, DocumentVersion, replace
 from api.store import StatusRecord, Transaction, canonical_json
+from fleet.documents import read_stored
 
 FREEZE = DocumentKey(kind="freeze", name="default", shipped=canonical_json(Freeze().model_dump(mode="json")))
 
@@ -51,7 +54,7 @@ TARGETS = Collection(
     spec=TargetSpec,
     shown=Target,
     show=lambda found: Target(name=found.name, version=found.version, spec=found.spec),
-    parse=TargetSpec.model_validate_json,
+    parse=partial(read_stored, TargetSpec),
     validate=_plan_exists,
     check_references=_remove_status,
 )
@@ -108,7 +111,7 @@ async def approve(service: Service, name: str, request: ApprovalRequest, *, acto
 
 async def _report(tx: Transaction, name: str) -> TargetStatus | None:
     found = await tx.statuses.get(name)
-    return TargetStatus.model_validate_json(found.body) if found is not None else None
+    return read_stored(TargetStatus, found.body) if found is not None else None
 
 
 async def _put(tx: Transaction, service: Service, name: str, report: TargetStatus) -> None:

@@ -199,7 +199,7 @@ class Agents:
 
     def _note(self, at: int, agent: AgentEntry, response: httpx.Response, sent_s: float) -> None:
         try:
-            report_ = NodeTelemetry.model_validate_json(response.content)
+            report_ = NodeTelemetry.model_validate_json(response.content, extra="ignore")  # of a newer release
         except ValidationError as error:
             log.warning("agent_unreadable", server=agent.name, reason=reason_of(error))
             return

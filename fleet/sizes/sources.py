@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import BaseModel, Field, ValidationInfo, ValidatorFunctionWrapHandler, WrapValidator
 
 from fleet.demand import MAX_DURATION_S, DemandSeries
-from fleet.documents import Frozen, RuleError
+from fleet.documents import Frozen, RuleError, validate_nested
 from fleet.errors import DocumentError, UnknownNameError
 from fleet.sizes.histogram import Edges, SizeBuckets
 from fleet.sizes.presets import SizePresets, builtin_size_presets
@@ -44,7 +44,7 @@ class TraceSizes(Frozen):
     output_tokens: Edges | None = None
 
 
-def _of_its_kind(value: Any, _choices: ValidatorFunctionWrapHandler) -> BaseModel:
+def _of_its_kind(value: Any, _choices: ValidatorFunctionWrapHandler, info: ValidationInfo) -> BaseModel:
     """Read a mapping as the form that its fields name, so that errors concern this form and not every one."""
     if isinstance(value, SizeBuckets | PresetSizes | TraceSizes):
         return value
@@ -53,8 +53,8 @@ def _of_its_kind(value: Any, _choices: ValidatorFunctionWrapHandler) -> BaseMode
         given = "is read by the command line only, relative to the request; send the file's text as trace_csv"
         raise RuleError([(("trace_file",), given)])
     if "preset" in fields:
-        return PresetSizes.model_validate(value)
-    return TraceSizes.model_validate(value) if "trace_csv" in fields else SizeBuckets.model_validate(value)
+        return validate_nested(PresetSizes, value, info)
+    return validate_nested(TraceSizes if "trace_csv" in fields else SizeBuckets, value, info)
 
 
 SizeSource = Annotated[SizeBuckets | PresetSizes | TraceSizes, WrapValidator(_of_its_kind)]

@@ -27,7 +27,7 @@ from api.server.targets import FREEZE, TARGETS
 from api.server.versioned import current
 from api.store import DatabaseUnavailableError, DiagnosisHead, Transaction
 from faults.quarantine.inputs import NODES
-from fleet.documents import Frozen
+from fleet.documents import Frozen, read_stored
 from power.caps import CapPlan
 
 router = APIRouter(tags=["health"])
@@ -79,7 +79,7 @@ async def fleet_state(service: Service) -> FleetState:
     """Read everything that `/metrics` exports, or that the database is down."""
     try:
         async with service.store.reading() as tx:
-            freeze = Freeze.model_validate_json((await current(tx, FREEZE)).body or "")
+            freeze = read_stored(Freeze, (await current(tx, FREEZE)).body or "")
             return FleetState(
                 at=service.now(),
                 database_up=True,
@@ -103,7 +103,7 @@ async def _reported(tx: Transaction) -> AsyncIterator[ReportedTarget]:
         report = reports.get(target.name)
         yield ReportedTarget(
             target=TARGETS.show(target),
-            status=TargetStatus.model_validate_json(report.body) if report is not None else None,
+            status=read_stored(TargetStatus, report.body) if report is not None else None,
             reported_at=report.reported_at if report is not None else None,
         )
 
@@ -135,4 +135,4 @@ def _active_fault(head: DiagnosisHead) -> ActiveFault:
 @lru_cache(maxsize=2)
 def read_caps(body: str) -> CapPlan:
     """Parse a stored plan; cached, because every scrape reads the same one."""
-    return CapPlan.model_validate_json(body)
+    return read_stored(CapPlan, body)

@@ -25,6 +25,7 @@ from api.server.service import ServiceOf
 from api.server.versioned import AuditAction, DocumentVersion, current, replace, send_body
 from api.store import Transaction, canonical_json
 from faults.quarantine import Decision, QuarantineRules
+from fleet.documents import read_stored
 
 router = APIRouter(tags=["faults"], route_class=AuthenticatedRoute)
 NodeInPath = Annotated[str, Path(pattern=NODE_PATTERN)]
@@ -134,6 +135,6 @@ async def post_reset(service: ServiceOf, principal: Operator) -> BreakerView:
 
 
 def _send(found: DocumentVersion, *, if_none_match: str | None = None) -> Response:
-    rules = QuarantineRules.model_validate_json(found.body or "")
+    rules = read_stored(QuarantineRules, found.body or "")
     body = StoredRules(version=found.version, rules=rules).model_dump_json()
     return send_body(body, etag=found.etag or "", if_none_match=if_none_match)

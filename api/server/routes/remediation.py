@@ -1,6 +1,7 @@
 """`/v1/faults/cases`: store remediation cases of nodes that are out of service."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter
@@ -12,10 +13,11 @@ from api.server.auth import AuthenticatedRoute
 from api.server.collections import AuditVerbs, Collection
 from api.server.routes.collections import CollectionText, OperationText, collection_routes
 from api.server.versioned import DocumentVersion
+from fleet.documents import read_stored
 
 
 def _detail(case: CaseSpec, before: DocumentVersion, _after: DocumentVersion) -> Mapping[str, Any]:
-    last = CaseSpec.model_validate_json(before.body) if before.body is not None else None
+    last = read_stored(CaseSpec, before.body) if before.body is not None else None
     return {
         "node": case.node,
         "state": case.state.value,
@@ -35,7 +37,7 @@ CASES = Collection(
     show=lambda found: RemediationCase(
         id=found.name, version=found.version, updated_at=found.at, updated_by=found.by, case=found.spec
     ),
-    parse=CaseSpec.model_validate_json,
+    parse=partial(read_stored, CaseSpec),
     detail=_detail,
 )
 

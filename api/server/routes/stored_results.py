@@ -19,6 +19,7 @@ from api.server.service import Service, ServiceOf
 from api.server.stored_results import KINDS, PLACEMENT_KIND, ResultKind, ResultT
 from api.server.uuid7 import ID_PATTERN, new_id
 from api.store import ResultSummary, StoredResult, Transaction, canonical_json
+from fleet.documents import read_stored
 from placement.document import Placement
 from placement.formats.engine_writers import Engine, export_placement
 
@@ -128,7 +129,9 @@ def _read_routes(kind: ResultKind[Any, Any]) -> APIRouter:
             found = await tx.results.page(kind=stored.name, before_id=before, limit=paging.limit + 1)
         summaries = [
             summary.model_validate(
-                {"id": head.id, "created_at": head.created_at, "created_by": head.created_by} | json.loads(head.summary)
+                {"id": head.id, "created_at": head.created_at, "created_by": head.created_by}
+                | json.loads(head.summary),
+                extra="ignore",
             )
             for head in found
         ]
@@ -177,7 +180,7 @@ def _export_route() -> APIRouter:
         """The file that the engine loads."""
         found = await _stored_at(PLACEMENT_KIND, placement_id, service)
         text = await service.solver_pool.wait_for(
-            lambda: export_placement(Placement.model_validate_json(found.result), engine)
+            lambda: export_placement(read_stored(Placement, found.result), engine)
         )
         return Response(content=text, media_type=YAML if engine is Engine.TRTLLM else JSON)
 

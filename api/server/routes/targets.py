@@ -14,6 +14,7 @@ from api.server.problems import not_found
 from api.server.routes.collections import CollectionText, OperationText, collection_routes
 from api.server.service import ServiceOf
 from api.server.targets import TARGETS, approve, keep_report
+from fleet.documents import read_stored
 
 router = APIRouter(tags=["targets"], route_class=AuthenticatedRoute)
 router.include_router(
@@ -48,7 +49,7 @@ async def get_status(name: Name, service: ServiceOf, _principal: Reader) -> Targ
         found = await tx.statuses.get(name)
     if found is None:
         raise not_found(f"report on target {name!r} yet")
-    return TargetStatus.model_validate_json(found.body)
+    return read_stored(TargetStatus, found.body)
 
 
 @router.put(

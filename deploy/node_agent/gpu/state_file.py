@@ -17,7 +17,7 @@ from deploy.node_agent.cap_lease import OnExpiry
 from deploy.node_agent.gpu.cap_leases import GpuCapLease
 from deploy.node_agent.gpu.errors import GpuError
 from deploy.node_agent.gpu.interface import Caps
-from fleet.documents import Frozen
+from fleet.documents import Frozen, read_stored
 
 log = structlog.get_logger()
 
@@ -83,7 +83,7 @@ class StateFile:
         if self._path is None:
             return None
         try:
-            kept = StoredState.model_validate_json(self._path.read_bytes())
+            kept = read_stored(StoredState, self._path.read_bytes())
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValidationError) as error:

@@ -18,6 +18,7 @@ from api.client import (
     UnexpectedResponseError,
 )
 from api.client import operations as op
+from api.schemas.targets import RayTrainRun
 from fleet.errors import FleetwrightError
 from tests.api.client.conftest import Send
 from tests.api.client.wire import Wire, problem
@@ -106,6 +107,14 @@ def test_a_document_without_an_etag_is_an_error(send: Send) -> None:
 def test_unknown_fields_of_a_newer_service_are_ignored(send: Send) -> None:
     newer = httpx.Response(200, headers={"ETag": '"1-a"'}, json={"frozen": True, "reason": None, "until": "tomorrow"})
     assert send(op.get_freeze(), Wire([newer]).transport).document.frozen
+
+
+def test_unknown_fields_inside_a_choice_of_forms_are_ignored(send: Send) -> None:
+    application = {"kind": "ray_train", "run": "tune-7", "gpu": "H100", "queue": "night"}
+    target = {"name": "tune", "version": 1, "spec": {"workload": "tune", "application": application, "owner": "ml"}}
+    newer = httpx.Response(200, headers={"ETag": '"1-a"'}, json=target)
+    read = send(op.get_target("tune"), Wire([newer]).transport).document.spec.application
+    assert read == RayTrainRun(run="tune-7", gpu="H100")
 
 
 @pytest.mark.parametrize(

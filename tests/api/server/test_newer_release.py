@@ -1,0 +1,153 @@
+"""A replica serves what a replica of a newer release has stored: documents and reports with fields it does not know."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
+
+from api.schemas.faults import DiagnosisReport
+from api.schemas.power import PowerBudget
+from api.schemas.remediation import CaseSpec
+from api.schemas.targets import Freeze, TargetSpec, TargetStatus
+from api.server.catalogues import ALL
+from api.server.uuid7 import new_id
+from api.store import DiagnosisHead, DocumentRecord, QuarantineRecord, StatusRecord, Store, Transaction
+from faults.quarantine import QuarantineRules
+from fleet.documents import read_stored
+from power.tree import PowerTree
+from tests.api.server.test_power import tree
+from tests.api.server.test_quarantine import observed, set_rules
+from tests.api.server.test_remediation import case
+from tests.api.server.test_targets import CREATE, SPEC, STATUS
+from tests.testbed.fault_bundles import node_diagnosis
+from tests.testbed.service import RunningService
+
+pytestmark = pytest.mark.anyio
+
+ADDED = {"added_later": {"by": ["a newer release"]}}
+MODELS: dict[str, type[BaseModel]] = {
+    "targets": TargetSpec,
+    "power-trees": PowerTree,
+    "power-budgets": PowerBudget,
+    "remediation-cases": CaseSpec,
+    "freeze": Freeze,
+    "quarantine-rules": QuarantineRules,
+    **{catalogue.kind.value: catalogue.model for catalogue in ALL},
+}
+NAMES = {"targets": "chat", "power-trees": "north", "power-budgets": "row-1", "remediation-cases": "c-1"}
+BUDGET = {"limit_w": 150_000.0, "expires_at": "2026-11-21T13:00:00Z"}
+PATHS = (
+    "/v1/gpus",
+    "/v1/models",
+    "/v1/offers",
+    "/v1/topology",
+    "/v1/freeze",
+    "/v1/targets",
+    "/v1/targets/chat",
+    "/v1/targets/chat/status",
+    "/v1/power/trees",
+    "/v1/power/trees/north",
+    "/v1/power/budgets",
+    "/v1/power/budgets/row-1",
+    "/v1/faults/cases",
+    "/v1/faults/cases/c-1",
+    "/v1/faults/diagnoses",
+    "/v1/faults/quarantine",
+    "/v1/faults/quarantine/rules",
+    "/metrics",
+)
+
+
+def with_added_fields(value: Any) -> Any:
+    """Return the JSON of a value where every model, on every level, has a field more."""
+    if isinstance(value, BaseModel):
+        return {name: with_added_fields(getattr(value, name)) for name in type(value).model_fields} | ADDED
+    if isinstance(value, tuple | list):
+        return [with_added_fields(item) for item in value]
+    if isinstance(value, dict):
+        return {key: with_added_fields(item) for key, item in value.items()}
+    return to_jsonable_python(value)
+
+
+async def test_fields_of_a_newer_release_are_ignored(service: RunningService) -> None:
+    store: Store = service.app.state.service.store
+    async with service.client() as admin:
+        await fill(admin)
+        async with store.transaction() as tx:
+            for kind, model in MODELS.items():
+                await rewrite_document(tx, kind, model)
+            await rewrite_reports(tx)
+            await rewrite_quarantine(tx)
+        answers = {path: await admin.get(path) for path in PATHS}
+        evaluated = await admin.post("/v1/faults/quarantine/evaluations", json=observed())
+        reported = await admin.put("/v1/targets/chat/status", json=STATUS)
+    assert {path: answer.status_code for path, answer in answers.items()} == dict.fromkeys(PATHS, 200)
+    assert (evaluated.status_code, reported.status_code) == (200, 204)
+    assert "fleetwright_database_up 1.0" in answers["/metrics"].text.splitlines()
+    assert (
+        answers["/v1/targets/chat"].json()["spec"]["application"]["deployments"] == SPEC["application"]["deployments"]
+    )
+    assert answers["/v1/faults/quarantine"].json()["out_of_service"] == ["gpu-1"]
+
+
+async def fill(admin: Any) -> None:
+    """Store one document of each kind, a report on a target, a diagnosis, and a quarantined node."""
+    written = [
+        await admin.put("/v1/targets/chat", json=SPEC, headers=CREATE),
+        await admin.put("/v1/targets/chat/status", json=STATUS),
+        await admin.put("/v1/power/trees/north", json=tree(), headers=CREATE),
+        await admin.put("/v1/power/budgets/row-1", json=BUDGET, headers=CREATE),
+        await admin.put("/v1/faults/cases/c-1", json=case("draining"), headers=CREATE),
+        await set_rules(admin, mode="apply"),
+        await admin.post("/v1/faults/diagnoses", json=node_diagnosis("gpu-1") | {"expires_in_s": 3600.0}),
+        await admin.post("/v1/faults/quarantine/evaluations", json=observed()),
+    ]
+    for document in ("gpus", "models", "offers", "topology", "freeze"):
+        found = await admin.get(f"/v1/{document}")
+        written.append(
+            await admin.put(f"/v1/{document}", json=found.json(), headers={"If-Match": found.headers["etag"]})
+        )
+    assert [answer.text for answer in written if not answer.is_success] == []
+
+
+async def rewrite_document(tx: Transaction, kind: str, model: type[BaseModel]) -> None:
+    head = await tx.documents.head(kind=kind, name=NAMES.get(kind, "default"))
+    assert head is not None, kind
+    await add_version(tx, head, json.dumps(with_added_fields(read_stored(model, head.body or ""))))
+
+
+async def add_version(tx: Transaction, head: DocumentRecord, body: str) -> None:
+    await tx.documents.add_version(
+        kind=head.kind,
+        name=head.name,
+        after=head.version,
+        body=body,
+        created_at=head.created_at,
+        created_by=head.created_by,
+    )
+
+
+async def rewrite_reports(tx: Transaction) -> None:
+    status = await tx.statuses.get("chat")
+    assert status is not None
+    body = json.dumps(with_added_fields(read_stored(TargetStatus, status.body)))
+    await tx.statuses.put(StatusRecord(target="chat", reported_at=status.reported_at, body=body))
+    (diagnosis,) = await tx.diagnoses.page(before_id=None, limit=10)
+    report = json.dumps(with_added_fields(read_stored(DiagnosisReport, diagnosis.report)))
+    newer: DiagnosisHead = replace(diagnosis, id=new_id(diagnosis.created_at), report=report)
+    await tx.diagnoses.add(newer, bundle=None)
+
+
+async def rewrite_quarantine(tx: Transaction) -> None:
+    stored = await tx.quarantine.get()
+    assert stored is not None
+    state = json.loads(stored.body)
+    assert state["nodes"]
+    assert state["decisions"]
+    state["nodes"] = {name: node | ADDED for name, node in state["nodes"].items()}
+    state["decisions"] = [decision | ADDED for decision in state["decisions"]]
+    body = json.dumps(state | ADDED | {"breaker": state["breaker"] | ADDED})
+    await tx.quarantine.put(QuarantineRecord(stored.evaluated_at, stored.evaluated_by, body))
