@@ -41,12 +41,12 @@ def unknown(done: subprocess.CompletedProcess[str]) -> Mapping[str, str]:
     return dict(line.split(" unknown for ", 1) for line in done.stderr.splitlines())
 
 
-@pytest.mark.ray
 def under(index: TopologyIndex, domain: str) -> set[str]:
     """Return the nodes that a power domain feeds."""
     return {name for name in index.nodes if domain in {each.name for each in index.power_path(name)}}
 
 
+@pytest.mark.ray
 class TestRay:
     def test_racks_power_domains_and_gpus_of_a_ray_cluster_are_discovered(self, ray_cluster: RayCluster) -> None:
         done = discover("--ray", ray_cluster.dashboard_url)
