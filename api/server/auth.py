@@ -20,9 +20,11 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from api.schemas.tokens import TokenScope
 from api.server.limits import RateLimiter
-from api.server.problems import ProblemError
+from api.server.problems import ProblemError, report_database_failure
 from api.server.settings import Settings
-from api.store import Store
+from api.store import DatabaseUnavailableError, Failure, Store
+
+DEADLOCK_REPEATS = 2  # of a request
 
 TOKEN_FORM = re.compile(r"fw_(?P<id>[a-z0-9]{12})_(?P<secret>[A-Za-z0-9_-]{43})")
 
@@ -146,6 +148,8 @@ class AuthenticatedRoute(APIRoute):
     """Authenticates the caller before it reads the body.
 
     FastAPI parses a body before it resolves any dependency.  Callers without a token could thus occupy a core.
+
+    It also repeats a request whose transaction the database chose to end a deadlock: nothing of it was stored.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -155,6 +159,13 @@ class AuthenticatedRoute(APIRoute):
         async def handle_authenticated(request: Request) -> Response:
             for each in needed:
                 await each.validate(request)
+            for _repeat in range(DEADLOCK_REPEATS):
+                try:
+                    return await handle(request)
+                except DatabaseUnavailableError as error:
+                    if error.failure is not Failure.DEADLOCK:
+                        raise
+                    report_database_failure(request, error)
             return await handle(request)
 
         return handle_authenticated

@@ -16,6 +16,7 @@ from api.schemas.targets import Mode, Phase, Target, TargetStatus
 from api.server.fault_metrics import FaultMetrics, FaultState, fault_metrics
 from api.server.power_metrics import PowerState, power_metrics
 from api.server.remediation_metrics import CaseMark, remediation_metrics
+from api.store import Failure
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 IMBALANCE_BUCKETS = (1.001, 1.005, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0)
@@ -54,6 +55,9 @@ class ServiceMetrics:
         )
         self._cap_plans = self._counter("fleetwright_power_plans", "Created power plans, by status.", "status")
         self._cap_solves = self._histogram("fleetwright_power_plan_solve_seconds", "Solver time of power plans.")
+        self._database_failures = self._counter(
+            "fleetwright_database_failures", "Transactions that the database did not do, by cause.", "failure"
+        )
         self.faults = FaultMetrics(self.registry)
         build = Gauge("fleetwright_build_info", "Always 1.", ["version"], registry=self.registry)
         build.labels(version=version("fleetwright")).set(1)
@@ -67,6 +71,9 @@ class ServiceMetrics:
     def observe_request(self, *, method: str, route: str, status: int, duration_s: float) -> None:
         self._requests.labels(method=method, route=route, status=str(status)).inc()
         self._durations.labels(method=method, route=route).observe(duration_s)
+
+    def observe_database_failure(self, failure: Failure) -> None:
+        self._database_failures.labels(failure=failure.value).inc()
 
     def observe_plan(self, *, status: str, solve_s: float) -> None:
         self._plans.labels(status=status).inc()

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
+import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
@@ -17,6 +18,8 @@ from fleet.documents import dotted, item_problems
 from fleet.errors import DocumentError, FleetwrightError, UnknownNameError
 
 RETRY_AFTER_S = "1"
+
+log = structlog.get_logger("fleetwright.request")
 
 
 class ProblemError(FleetwrightError):
@@ -82,12 +85,20 @@ def add_problem_handlers(app: FastAPI) -> None:
 
     async def handle(request: Request, error: Exception) -> Response:
         problem = to_problem(error)
+        if isinstance(error, DatabaseUnavailableError):
+            report_database_failure(request, error)
         if problem.status is HTTPStatus.METHOD_NOT_ALLOWED:
             problem.headers["Allow"] = allowed_methods(app, request.url.path)
         return problem_response(problem, instance=request.url.path)
 
     for kind in (FleetwrightError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, handle)
+
+
+def report_database_failure(request: Request, error: DatabaseUnavailableError) -> None:
+    """Log the cause under the request's id, and count it."""
+    log.warning("database_failed", failure=error.failure.value, cause=error.cause)
+    request.app.state.service.metrics.observe_database_failure(error.failure)
 
 
 def to_problem(error: Exception) -> ProblemError:  # noqa: PLR0911 - one return for each kind of error
@@ -108,7 +119,7 @@ def to_problem(error: Exception) -> ProblemError:  # noqa: PLR0911 - one return 
         case DatabaseUnavailableError():
             return ProblemError(
                 status=HTTPStatus.SERVICE_UNAVAILABLE,
-                kind="database-unavailable",
+                kind=f"database-{error.failure}",
                 detail=str(error),
                 headers={"Retry-After": RETRY_AFTER_S},
             )

@@ -43,6 +43,7 @@ async def _plan_exists(service: Service, _name: str, spec: TargetSpec) -> None:
 
 async def _remove_status(_service: Service, tx: Transaction, name: str, spec: TargetSpec | None) -> None:
     if spec is None:
+        await tx.audit.lock()  # first, as a report locks it before it writes the status
         await tx.statuses.remove(name)
 
 

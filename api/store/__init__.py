@@ -8,6 +8,7 @@ from api.store.canonical import canonical_json, sha256_hex
 from api.store.errors import (
     ConflictError,
     DatabaseUnavailableError,
+    Failure,
     KeyReusedError,
     KeyTakenError,
     StoreError,
@@ -35,6 +36,7 @@ __all__ = [
     "DatabaseUnavailableError",
     "DiagnosisHead",
     "DocumentRecord",
+    "Failure",
     "KeyReusedError",
     "KeyTakenError",
     "LeaseRecord",

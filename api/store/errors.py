@@ -1,5 +1,7 @@
 """Defines the exceptions of the store."""
 
+from enum import StrEnum
+
 from fleet.errors import FleetwrightError
 
 
@@ -23,5 +25,24 @@ class UnknownRevisionError(StoreError):
     """No migration has this name."""
 
 
+class Failure(StrEnum):
+    """Says what keeps the database from its work."""
+
+    UNAVAILABLE = "unavailable"
+    SCHEMA = "schema"  # it has not the tables of this program
+    FULL = "full"
+    READ_ONLY = "read-only"
+    TIMEOUT = "timeout"
+    DEADLOCK = "deadlock"  # of two transactions; the other one goes on
+
+
 class DatabaseUnavailableError(StoreError):
-    """The database does not respond, or has a schema that this program does not support."""
+    """The database could not do a transaction; nothing of it was stored.
+
+    `cause` is the driver's exception and its code, for the log: the messages of drivers may contain values.
+    """
+
+    def __init__(self, message: str, *, failure: Failure = Failure.UNAVAILABLE, cause: str = "") -> None:
+        super().__init__(message)
+        self.failure = failure
+        self.cause = cause

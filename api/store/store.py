@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, ProgrammingError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from api.store.audit import AuditRepository
 from api.store.engine import READ_ONLY, is_sqlite, make_engine, parse_url
-from api.store.errors import DatabaseUnavailableError
+from api.store.failures import translated
 from api.store.repositories import (
     DiagnosisRepository,
     DocumentRepository,
@@ -77,11 +77,7 @@ class Store:
 def _translated() -> Iterator[None]:
     try:
         yield
-    except (OperationalError, InterfaceError, PoolTimeoutError) as error:
-        raise DatabaseUnavailableError("the database does not respond") from error
-    except ProgrammingError as error:  # a missing table or column
-        raise DatabaseUnavailableError("the schema of the database is not the one that this program needs") from error
-    except DBAPIError as error:
-        if error.connection_invalidated:
-            raise DatabaseUnavailableError("the database closed the connection") from error
-        raise
+    except (DBAPIError, PoolTimeoutError) as error:
+        if (found := translated(error)) is None:
+            raise
+        raise found from error

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import text
+from structlog.testing import capture_logs
 
 from api.schemas.tokens import TokenScope
 from api.store import Migrations
@@ -67,8 +68,9 @@ async def test_without_a_database_the_service_is_live_but_not_ready(
     (tmp_path / "gone.db").mkdir()
     async with start_service(f"sqlite+aiosqlite:///{tmp_path}/gone.db") as running, running.client() as client:
         assert (await client.get("/livez")).status_code == 200
-        ready = await client.get("/readyz")
-        read = await client.get("/v1/gpus")
+        with capture_logs() as logged:
+            ready = await client.get("/readyz")
+            read = await client.get("/v1/gpus")
         metrics = await client.get("/metrics")
     # The driver does not wait for the thread of a connection that failed to open; that thread needs this loop.
     async with asyncio.timeout(30):
@@ -80,6 +82,9 @@ async def test_without_a_database_the_service_is_live_but_not_ready(
         assert answer.json()["type"] == "urn:fleetwright:problem:database-unavailable"
         assert str(tmp_path) not in answer.text
     assert "fleetwright_database_up 0.0" in metrics.text.splitlines()
+    assert 'fleetwright_database_failures_total{failure="unavailable"} 2.0' in metrics.text.splitlines()
+    causes = [entry["cause"] for entry in logged if entry["event"] == "database_failed"]
+    assert causes == ["OperationalError SQLITE_CANTOPEN"] * 2
 
 
 async def test_every_response_has_a_request_id(sqlite_service: RunningService) -> None:
