@@ -12,6 +12,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from alembic.script.revision import RevisionError
 from alembic.util import CommandError
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DatabaseError, OperationalError
@@ -42,6 +43,23 @@ class Migrations:
         """Return the revision of the database; None before the first migration."""
         return self._run(lambda connection: MigrationContext.configure(connection).get_current_revision())
 
+    @property
+    def first(self) -> str:
+        """Is the revision that made the first tables, the audit among them."""
+        (base,) = ScriptDirectory.from_config(self._config).get_bases()
+        return base
+
+    def undone_by(self, revision: str) -> list[str]:
+        """Return the revisions that a downgrade undoes, newest first."""
+        scripts = ScriptDirectory.from_config(self._config)
+
+        def undone(connection: Connection) -> list[str]:
+            current = MigrationContext.configure(connection).get_current_revision() or "base"
+            found = scripts.iterate_revisions(current, revision, select_for_downgrade=True)
+            return [script.revision for script in found]
+
+        return self._run(undone)
+
     def upgrade(self, revision: str = "head") -> None:
         self._run(lambda connection: command.upgrade(self._with(connection), revision))
 
@@ -60,7 +78,7 @@ class Migrations:
                 if not is_sqlite(self._url):
                     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": ADVISORY_LOCK_KEY})
                 return work(connection)
-        except CommandError as error:
+        except (CommandError, RevisionError) as error:
             raise UnknownRevisionError(str(error)) from error
         except OperationalError as error:
             raise DatabaseUnavailableError("the database does not respond") from error

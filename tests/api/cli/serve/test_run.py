@@ -175,18 +175,37 @@ class TestMigrate:
         assert up["revision"] == up["needed"]
         status = cli("migrate", "status")
         assert (status.code, status.stdout) == (0, f"the schema is at {up['needed']}, as this program needs it\n")
-        down = cli("migrate", "down", "base")
+        down = cli("migrate", "down", "base", "--yes", "--drop-audit")
         assert down.stdout == f"the schema is at nothing, this program needs {up['needed']}\n"
         assert cli("migrate", "status").code == 1
         assert cli("migrate", "up").code == 0
 
-    @pytest.mark.parametrize("direction", ["up", "down"])
-    def test_an_unknown_revision_is_refused(self, direction: str, cli: Cli) -> None:
+    @pytest.mark.parametrize(
+        ("direction", "reason"),
+        [("up", "Can't locate revision identified by 'nonsense'"), ("down", "No such revision or branch 'nonsense'")],
+    )
+    def test_an_unknown_revision_is_refused(self, direction: str, reason: str, cli: Cli) -> None:
         cli("migrate", "up")
         done = cli("migrate", direction, "nonsense")
         assert done.code == 2
         (line,) = done.refused
-        assert line.endswith("fleetwright.db: Can't locate revision identified by 'nonsense'")
+        assert line.endswith(f"fleetwright.db: {reason}")
+
+    def test_a_downgrade_needs_a_confirmation_and_names_what_it_undoes(self, cli: Cli) -> None:
+        head = cli("migrate", "up", "--format", "json").json["revision"]
+        unconfirmed = cli("migrate", "down", "--", "-1")
+        assert unconfirmed.code == 2
+        assert unconfirmed.refused == [f"Undo {head}? Their data is lost. Answer with --yes where nobody can be asked."]
+        assert cli("migrate", "status").code == 0
+        assert cli("migrate", "down", "--yes", "--", "-1").code == 0
+        assert cli("migrate", "status").code == 1
+
+    def test_dropping_the_audit_needs_an_option_of_its_own(self, cli: Cli) -> None:
+        cli("migrate", "up")
+        done = cli("migrate", "down", "base", "--yes")
+        assert done.code == 2
+        assert done.refused == ["REVISION: base drops every table, the audit too; allowed: with --drop-audit"]
+        assert cli("migrate", "status").code == 0
 
     def test_down_requires_a_revision(self, cli: Cli) -> None:
         done = cli("migrate", "down")
