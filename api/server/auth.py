@@ -6,8 +6,10 @@ guessable passwords).  The comparison takes constant time.
 
 import hashlib
 import hmac
+import json
 import re
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from http import HTTPStatus
@@ -15,12 +17,13 @@ from typing import Annotated, Any
 
 import structlog
 from fastapi import Depends, Request, Response
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from api.schemas.tokens import TokenScope
 from api.server.limits import RateLimiter
-from api.server.problems import ProblemError, report_database_failure
+from api.server.problems import ProblemError, invalid, report_database_failure
 from api.server.settings import Settings
 from api.store import DatabaseUnavailableError, Failure, Store
 
@@ -144,6 +147,35 @@ class RequireScope:
         )
 
 
+class _DocumentRequest(Request):
+    """Refuses what would be ignored: a query parameter that the operation has not, a key given twice."""
+
+    def refuse_query(self, *, allowed: Sequence[str]) -> None:
+        names = [name for name, _value in self.query_params.multi_items()]
+        for name in names:
+            if name not in allowed:
+                raise invalid(f"query.{name}", f"is not a known parameter; allowed: {', '.join(allowed) or 'none'}")
+            if names.count(name) > 1:
+                raise invalid(f"query.{name}", "is given twice, expected once")
+
+    async def read_document(self) -> None:
+        with suppress(ValueError, RecursionError):  # FastAPI reads it again and reports why
+            self._json = json.loads(await self.body(), object_pairs_hook=_unique)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for at, (key, _value) in enumerate(pairs) if key in dict(pairs[:at]))
+        raise invalid("body", f"has the key {twice!r} twice in one object, expected once")
+    return found
+
+
+def _query_names(dependant: Dependant) -> list[str]:
+    inner = [name for each in dependant.dependencies for name in _query_names(each)]
+    return [parameter.alias for parameter in dependant.query_params] + inner
+
+
 class AuthenticatedRoute(APIRoute):
     """Authenticates the caller before it reads the body.
 
@@ -155,10 +187,15 @@ class AuthenticatedRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
         needed = [each.call for each in self.dependant.dependencies if isinstance(each.call, RequireScope)]
+        query, has_body = _query_names(self.dependant), bool(self.dependant.body_params)
 
-        async def handle_authenticated(request: Request) -> Response:
+        async def handle_authenticated(received: Request) -> Response:
+            request = _DocumentRequest(received.scope, received.receive)
             for each in needed:
                 await each.validate(request)
+            request.refuse_query(allowed=query)
+            if has_body:
+                await request.read_document()
             for _repeat in range(DEADLOCK_REPEATS):
                 try:
                     return await handle(request)
