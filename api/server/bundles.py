@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import io
 import json
 import zlib
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ MAX_CALLS: Final = 200_000
 MAX_RANK_EVALUATIONS: Final = 5_000_000
 GZIP = 16 + zlib.MAX_WBITS
 PATH: Final = "bundle"
-SUM: Final = b'{"sha256":'
+OTHER_LINES: Final = 3  # the head, the diagnoses and the checksum
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +39,15 @@ def checked(text: str) -> Checked:
         packed = base64.b64decode(text, validate=True)
     except binascii.Error as error:
         raise invalid(PATH, f"is no base64: {error}") from error
-    lines = list(_lines(packed))
-    _refuse_costly(_read(lines))
-    last = json.loads(lines[-1]) if lines[-1].startswith(SUM) else {}
-    if "sha256" not in last:
-        raise invalid(PATH, "has lines after its checksum, expected none")
-    return Checked(packed, last["sha256"])
-
-
-def text_of(packed: bytes) -> bytes:
-    return b"".join(_lines(packed))
+    unpacked = text_of(packed)
+    _refuse_costly(_read(unpacked))
+    last = unpacked[unpacked.rstrip(b"\n").rfind(b"\n") + 1 :]
+    return Checked(packed, json.loads(last)["sha256"])
 
 
 def replayed(packed: bytes, *, diagnosis_id: str, diagnosis: Diagnosis, clock_s: Callable[[], float]) -> BundleReplay:
     """Replay a bundle with a new fault monitor of this version."""
-    bundle = _read(list(_lines(packed)))
+    bundle = _read(text_of(packed))
     begun_s = clock_s()
     found = bundle.replayed()
     return BundleReplay(
@@ -68,7 +63,7 @@ def replayed(packed: bytes, *, diagnosis_id: str, diagnosis: Diagnosis, clock_s:
     )
 
 
-def _lines(packed: bytes) -> Iterator[bytes]:
+def text_of(packed: bytes) -> bytes:
     unpacking = zlib.decompressobj(GZIP)
     try:
         text = unpacking.decompress(packed, MAX_BYTES + 1)
@@ -78,21 +73,26 @@ def _lines(packed: bytes) -> Iterator[bytes]:
         raise invalid(PATH, f"holds more than {MAX_BYTES // 1024**2} MiB of text, the limit")
     if not unpacking.eof or unpacking.unused_data:
         raise invalid(PATH, "is a broken gzip file, expected a complete one and nothing after it")
-    yield from text.splitlines(keepends=True)
+    return text
 
 
-def _read(lines: list[bytes]) -> Bundle:
+def _lines(text: bytes) -> Iterator[bytes]:
+    """Yield one line after the other, so that a wrong one costs no memory for those behind it."""
+    for number, line in enumerate(io.BytesIO(text)):
+        if number > MAX_CALLS + OTHER_LINES:
+            raise invalid(PATH, f"holds more than {MAX_CALLS:,} calls, the limit")
+        yield line
+
+
+def _read(text: bytes) -> Bundle:
     try:
-        return read_bundle(lines)
+        return read_bundle(_lines(text))
     except RuleError as error:
         place, message = error.violations[0]
         raise invalid(f"{PATH}.{dotted(place)}", message) from error
 
 
 def _refuse_costly(bundle: Bundle) -> None:
-    calls = len(bundle.calls)
-    if calls > MAX_CALLS:
-        raise invalid(PATH, f"holds {calls:,} calls, allowed: {MAX_CALLS:,}")
     evaluations = sum(not isinstance(act, Observation) for act in bundle.calls)
     if (cost := evaluations * _size(bundle.job)) > MAX_RANK_EVALUATIONS:
         raise invalid(PATH, f"needs {cost:,} evaluations of a rank or node, allowed: {MAX_RANK_EVALUATIONS:,}")

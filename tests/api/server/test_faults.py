@@ -1,6 +1,7 @@
 """Diagnoses and fault simulations over HTTP: stored with their bundles, replayed, and expired."""
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -172,6 +173,26 @@ class TestDiagnoses:
         async with sqlite_service.client() as client:
             refused = await client.post(DIAGNOSES, json=report(bundle=packed("0" * (65 * 1024 * 1024))))
         assert (refused.status_code, "more than 64 MiB" in refused.json()["detail"]) == (422, True)
+
+    async def test_a_bundle_with_a_wrong_line_costs_no_memory_for_the_lines_behind_it(
+        self, sqlite_service: RunningService
+    ) -> None:
+        body = report(bundle=packed("a\n" * (32 * 1024 * 1024)))
+        async with sqlite_service.client() as client:
+            tracemalloc.start()
+            refused = await client.post(DIAGNOSES, json=body)
+            _now, peak_bytes = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+        assert (refused.status_code, refused.json()["errors"][0]["path"]) == (422, "bundle.line[1]")
+        assert peak_bytes < 200 * 1024 * 1024  # of which the text has 64 MiB
+
+    async def test_a_bundle_with_too_many_calls_is_refused(
+        self, sqlite_service: RunningService, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("api.server.bundles.MAX_CALLS", 3)
+        async with sqlite_service.client() as client:
+            refused = await client.post(DIAGNOSES, json=report())
+        assert (refused.status_code, refused.json()["detail"]) == (422, "bundle: holds more than 3 calls, the limit")
 
     async def test_a_diagnosis_expires_is_extended_and_withdrawn(self, service: RunningService) -> None:
         async with service.client() as client:
