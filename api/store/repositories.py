@@ -10,7 +10,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import CursorResult, Executable, delete, exists, func, insert, select, update
+from sqlalchemy import CursorResult, Executable, and_, delete, exists, func, insert, or_, select, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -44,6 +44,7 @@ from api.store.tables import (
 RESULT_HEAD = [column for column in ResultRow.__table__.columns if column.name not in {"request", "result"}]
 DIAGNOSIS_HEAD = [column for column in DiagnosisRow.__table__.columns if column.name != "bundle"]
 ONLY_ID = 1  # of the quarantine's row
+CLEARED_PER_REPLY = 100
 
 
 class Repository:
@@ -265,12 +266,22 @@ class ReplyRepository(Repository):
 
     async def save(self, reply: NewReply, *, now: datetime) -> None:
         """Store a response; KeyTakenError when another request has saved the key."""
-        await self._connection.execute(delete(ReplyRow).where(ReplyRow.expires_at <= now))
+        await self._clear(reply, now=now)
         values = asdict(reply) | {"headers": canonical_json(dict(reply.headers))}
         try:
             await self._connection.execute(insert(ReplyRow).values(**values))
         except IntegrityError as error:
             raise KeyTakenError("this idempotency key was taken meanwhile") from error
+
+    async def _clear(self, reply: NewReply, *, now: datetime) -> None:
+        """Delete what has expired of this key, and the oldest of all: a few, because every writer waits meanwhile."""
+        oldest = select(ReplyRow.actor, ReplyRow.key).where(ReplyRow.expires_at <= now)
+        oldest = oldest.order_by(ReplyRow.expires_at).limit(CLEARED_PER_REPLY)
+        chosen = or_(
+            and_(ReplyRow.actor == reply.actor, ReplyRow.key == reply.key),
+            tuple_(ReplyRow.actor, ReplyRow.key).in_(oldest),
+        )
+        await self._connection.execute(delete(ReplyRow).where(ReplyRow.expires_at <= now, chosen))
 
 
 class TokenRepository(Repository):

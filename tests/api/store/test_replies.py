@@ -1,6 +1,7 @@
 """Idempotency records."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -63,3 +64,23 @@ async def test_a_key_taken_by_another_writer_rolls_the_transaction_back(store: S
             await tx.replies.save(REPLY, now=NOW)
     async with store.reading() as tx:
         assert await tx.documents.head(kind="k", name="n") is None
+
+
+async def test_a_save_clears_a_few_expired_responses_and_that_of_its_own_key(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.store.repositories.CLEARED_PER_REPLY", 10)
+    keys = [f"k{number:02}" for number in range(25)]
+    for number, key in enumerate(keys):
+        async with store.transaction() as tx:
+            later = timedelta(seconds=number)
+            await tx.replies.save(replace(REPLY, key=key, expires_at=REPLY.expires_at + later), now=NOW)
+    left = []
+    for key in ("k24", "new"):
+        async with store.transaction() as tx:
+            now = NOW + timedelta(days=2)
+            await tx.replies.save(replace(REPLY, key=key, body="new", expires_at=now + timedelta(days=1)), now=now)
+        async with store.reading() as tx:
+            found = [await tx.replies.find(actor="token:x", key=key, fingerprint="f", now=NOW) for key in keys]
+        left.append([reply.body for reply in found if reply is not None])
+    assert left == [["{}"] * 15 + ["new"], ["{}"] * 5 + ["new"]]
