@@ -10,10 +10,24 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import CursorResult, Executable, and_, delete, exists, func, insert, or_, select, tuple_, update
+from sqlalchemy import (
+    CursorResult,
+    Executable,
+    and_,
+    delete,
+    exists,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    tuple_,
+    update,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.orm import aliased
 
 from api.store.canonical import canonical_json
 from api.store.errors import ConflictError, KeyReusedError, KeyTakenError
@@ -88,22 +102,13 @@ class DocumentRepository(Repository):
 
     async def heads(self, *, kind: str, after: str | None, limit: int) -> list[DocumentRecord]:
         """Return the newest version of each document that is not deleted, by name."""
-        newest = (
-            select(DocumentRow.name, func.max(DocumentRow.version).label("version"))
-            .where(DocumentRow.kind == kind)
-            .group_by(DocumentRow.name)
-            .subquery()
-        )
-        query = (
-            select(DocumentRow.__table__)
-            .join(newest, (DocumentRow.name == newest.c.name) & (DocumentRow.version == newest.c.version))
-            .where(DocumentRow.kind == kind, DocumentRow.body.is_not(None))
-            .order_by(DocumentRow.name)
-            .limit(limit)
-        )
-        if after is not None:
-            query = query.where(DocumentRow.name > after)
-        return [DocumentRecord(**row) for row in await self._rows(query)]
+        found: list[DocumentRecord] = []
+        while True:
+            batch = [DocumentRecord(**row) for row in await self._rows(_heads(kind, after=after, limit=limit))]
+            found += [head for head in batch if head.body is not None]
+            if len(batch) < limit or len(found) >= limit:
+                return found[:limit]
+            after = batch[-1].name
 
     async def add_version(
         self, *, kind: str, name: str, after: int, body: str | None, created_at: datetime, created_by: str
@@ -124,6 +129,29 @@ class DocumentRepository(Repository):
 
 def _versions(kind: str, name: str) -> Any:
     return select(DocumentRow.__table__).where(DocumentRow.kind == kind, DocumentRow.name == name)
+
+
+def _heads(kind: str, *, after: str | None, limit: int) -> Any:
+    """Select the newest versions, deletions included.
+
+    The query steps from name to name through the primary key, so that old versions cost nothing.
+    """
+    of_kind = DocumentRow.kind == kind
+    first = select(func.min(DocumentRow.name).label("name"), literal(1).label("number")).where(of_kind)
+    if after is not None:
+        first = first.where(DocumentRow.name > after)
+    names = first.cte("names", recursive=True)
+    following = select(func.min(DocumentRow.name)).where(of_kind, DocumentRow.name > names.c.name).scalar_subquery()
+    is_full = names.c.number >= limit
+    names = names.union_all(select(following, names.c.number + 1).where(names.c.name.is_not(None), ~is_full))
+    version = aliased(DocumentRow)
+    newest = select(func.max(version.version)).where(version.kind == kind, version.name == names.c.name)
+    return (
+        select(DocumentRow.__table__)
+        .join(names, DocumentRow.name == names.c.name)
+        .where(of_kind, DocumentRow.version == newest.scalar_subquery())
+        .order_by(DocumentRow.name)
+    )
 
 
 class ResultRepository(Repository):

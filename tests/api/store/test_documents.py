@@ -54,6 +54,20 @@ async def test_exactly_one_of_many_writers_of_a_version_succeeds(store: Store) -
     assert sum(isinstance(outcome, ConflictError) for outcome in outcomes) == 19
 
 
+async def test_every_page_of_heads_has_the_newest_versions_that_are_not_deleted(store: Store) -> None:
+    histories = {"a": "vdv", "b": "d", "c": "vd", "d": "vvv", "e": "vvd", "f": "d", "g": "v", "h": "vd"}
+    for name, history in histories.items():
+        for number, step in enumerate(history):
+            await add(store, name=name, after=number, body="{}" if step == "v" else None)
+    expected = [(name, len(history)) for name, history in histories.items() if history.endswith("v")]
+    for after in (None, *histories):
+        for limit in range(1, len(histories) + 2):
+            async with store.reading() as tx:
+                found = await tx.documents.heads(kind="gpus", after=after, limit=limit)
+            later = [(name, version) for name, version in expected if after is None or name > after]
+            assert [(head.name, head.version) for head in found] == later[:limit]
+
+
 async def test_heads_are_listed_by_name_without_deleted_ones(store: Store) -> None:
     for name in ("b", "a", "d", "c"):
         await add(store, name=name, after=0)
