@@ -166,8 +166,11 @@ class _DocumentRequest(Request):
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        twice = next(key for at, (key, _value) in enumerate(pairs) if key in dict(pairs[:at]))
-        raise invalid("body", f"has the key {twice!r} twice in one object, expected once")
+        seen: set[str] = set()
+        for key, _value in pairs:
+            if key in seen:
+                raise invalid("body", f"has the key {key!r} twice in one object, expected once")
+            seen.add(key)
     return found
 
 

@@ -52,3 +52,16 @@ async def test_a_key_given_twice_is_refused(sqlite_service: RunningService, *, i
 async def test_a_caller_without_a_token_learns_nothing_about_parameters(sqlite_service: RunningService) -> None:
     async with sqlite_service.client(None) as stranger:
         assert (await stranger.get("/v1/plans?status=optimal")).status_code == 401
+
+
+async def test_one_key_of_very_many_given_twice_is_found(sqlite_service: RunningService) -> None:
+    keys = [*map(str, range(200_000)), "199999"]
+    body = "{" + ",".join(f'"{key}":0' for key in keys) + "}"
+    async with sqlite_service.client(TokenScope.OPERATE) as operator:
+        answer = await operator.put(
+            "/v1/targets/a", content=body, headers=CREATE | {"Content-Type": "application/json"}
+        )
+    assert (answer.status_code, answer.json()["detail"]) == (
+        422,
+        "body: has the key '199999' twice in one object, expected once",
+    )
