@@ -24,7 +24,7 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 _ISO_8601 = re.compile(r"\d{4}-\d{2}-\d{2}")
 
-# Given as context beside `extra`, which pydantic does not tell to validators.
+# The validation context that goes with `extra="ignore"`: pydantic does not pass `extra` to validators.
 IGNORE_UNKNOWN: Final[Mapping[str, ExtraValues]] = {"extra": "ignore"}
 
 MAX_PROBLEMS = 100  # enough for a reader; a faulty generator makes one per row

@@ -6,28 +6,22 @@ guessable passwords).  The comparison takes constant time.
 
 import hashlib
 import hmac
-import json
 import re
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated
 
 import structlog
-from fastapi import Depends, Request, Response
-from fastapi.dependencies.models import Dependant
-from fastapi.routing import APIRoute
+from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from api.schemas.tokens import TokenScope
 from api.server.limits import RateLimiter
-from api.server.problems import ProblemError, invalid, report_database_failure
+from api.server.problems import ProblemError
 from api.server.settings import Settings
-from api.store import DatabaseUnavailableError, Failure, Store
-
-DEADLOCK_REPEATS = 2  # of a request
+from api.store import Store
 
 TOKEN_FORM = re.compile(r"fw_(?P<id>[a-z0-9]{12})_(?P<secret>[A-Za-z0-9_-]{43})")
 
@@ -145,70 +139,6 @@ class RequireScope:
             kind="forbidden",
             detail=f"scope {self.scope.value!r} is needed; this token has: {held}",
         )
-
-
-class _DocumentRequest(Request):
-    """Refuses what would be ignored: a query parameter that the operation has not, a key given twice."""
-
-    def refuse_query(self, *, allowed: Sequence[str]) -> None:
-        names = [name for name, _value in self.query_params.multi_items()]
-        for name in names:
-            if name not in allowed:
-                raise invalid(f"query.{name}", f"is not a known parameter; allowed: {', '.join(allowed) or 'none'}")
-            if names.count(name) > 1:
-                raise invalid(f"query.{name}", "is given twice, expected once")
-
-    async def read_document(self) -> None:
-        with suppress(ValueError, RecursionError):  # FastAPI reads it again and reports why
-            self._json = json.loads(await self.body(), object_pairs_hook=_unique)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        seen: set[str] = set()
-        for key, _value in pairs:
-            if key in seen:
-                raise invalid("body", f"has the key {key!r} twice in one object, expected once")
-            seen.add(key)
-    return found
-
-
-def _query_names(dependant: Dependant) -> list[str]:
-    inner = [name for each in dependant.dependencies for name in _query_names(each)]
-    return [parameter.alias for parameter in dependant.query_params] + inner
-
-
-class AuthenticatedRoute(APIRoute):
-    """Authenticates the caller before it reads the body.
-
-    FastAPI parses a body before it resolves any dependency.  Callers without a token could thus occupy a core.
-
-    It also repeats a request whose transaction the database chose to end a deadlock: nothing of it was stored.
-    """
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = super().get_route_handler()
-        needed = [each.call for each in self.dependant.dependencies if isinstance(each.call, RequireScope)]
-        query, has_body = _query_names(self.dependant), bool(self.dependant.body_params)
-
-        async def handle_authenticated(received: Request) -> Response:
-            request = _DocumentRequest(received.scope, received.receive)
-            for each in needed:
-                await each.validate(request)
-            request.refuse_query(allowed=query)
-            if has_body:
-                await request.read_document()
-            for _repeat in range(DEADLOCK_REPEATS):
-                try:
-                    return await handle(request)
-                except DatabaseUnavailableError as error:
-                    if error.failure is not Failure.DEADLOCK:
-                        raise
-                    report_database_failure(request, error)
-            return await handle(request)
-
-        return handle_authenticated
 
 
 Reader = Annotated[Principal, Depends(RequireScope(TokenScope.READ))]

@@ -41,8 +41,7 @@ def checked(text: str) -> Checked:
         raise invalid(PATH, f"is no base64: {error}") from error
     unpacked = text_of(packed)
     _refuse_costly(_read(unpacked))
-    last = unpacked[unpacked.rstrip(b"\n").rfind(b"\n") + 1 :]
-    return Checked(packed, json.loads(last)["sha256"])
+    return Checked(packed, json.loads(unpacked.splitlines()[-1])["sha256"])
 
 
 def replayed(packed: bytes, *, diagnosis_id: str, diagnosis: Diagnosis, clock_s: Callable[[], float]) -> BundleReplay:
@@ -78,7 +77,7 @@ def text_of(packed: bytes) -> bytes:
 
 def _lines(text: bytes) -> Iterator[bytes]:
     """Yield one line after the other, so that a wrong one costs no memory for those behind it."""
-    for number, line in enumerate(io.BytesIO(text)):
+    for number, line in enumerate(io.BytesIO(text), start=1):
         if number > MAX_CALLS + OTHER_LINES:
             raise invalid(PATH, f"holds more than {MAX_CALLS:,} calls, the limit")
         yield line

@@ -56,7 +56,7 @@ class ServiceMetrics:
         self._cap_plans = self._counter("fleetwright_power_plans", "Created power plans, by status.", "status")
         self._cap_solves = self._histogram("fleetwright_power_plan_solve_seconds", "Solver time of power plans.")
         self._database_failures = self._counter(
-            "fleetwright_database_failures", "Transactions that the database did not do, by cause.", "failure"
+            "fleetwright_database_failures", "Failed transactions, by cause.", "failure"
         )
         self.faults = FaultMetrics(self.registry)
         build = Gauge("fleetwright_build_info", "Always 1.", ["version"], registry=self.registry)

@@ -26,7 +26,7 @@ class UnknownRevisionError(StoreError):
 
 
 class Failure(StrEnum):
-    """Says what keeps the database from its work."""
+    """The cause of a failed transaction."""
 
     UNAVAILABLE = "unavailable"
     SCHEMA = "schema"  # it has not the tables of this program
@@ -37,7 +37,7 @@ class Failure(StrEnum):
 
 
 class DatabaseUnavailableError(StoreError):
-    """The database could not do a transaction; nothing of it was stored.
+    """A transaction failed in the database and was rolled back.
 
     `cause` is the driver's exception and its code, for the log: the messages of drivers may contain values.
     """

@@ -1,4 +1,4 @@
-"""Tells apart why a statement failed, by the codes of SQLite and PostgreSQL."""
+"""Maps error codes of SQLite and PostgreSQL to the cause of a failed transaction."""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -15,10 +15,11 @@ from alembic.script import ScriptDirectory
 from alembic.script.revision import RevisionError
 from alembic.util import CommandError
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import DatabaseError, OperationalError
+from sqlalchemy.exc import DBAPIError
 
 from api.store.engine import is_sqlite, make_migration_engine, parse_url
 from api.store.errors import DatabaseUnavailableError, UnknownRevisionError
+from api.store.failures import translated
 
 SCRIPTS = Path(__file__).parent / "migrations"
 ResultT = TypeVar("ResultT")
@@ -80,10 +81,8 @@ class Migrations:
                 return work(connection)
         except (CommandError, RevisionError) as error:
             raise UnknownRevisionError(str(error)) from error
-        except OperationalError as error:
-            raise DatabaseUnavailableError("the database does not respond") from error
-        except DatabaseError as error:
+        except DBAPIError as error:
             # Only the first line: the rest may contain statements and settings.
-            raise DatabaseUnavailableError(str(error).splitlines()[0]) from error
+            raise (translated(error) or DatabaseUnavailableError(str(error).splitlines()[0])) from error
         finally:
             engine.dispose()

@@ -4,9 +4,10 @@ from fastapi import APIRouter
 
 from api.schemas.audit import AuditCheck, AuditEntry
 from api.schemas.pages import Page
-from api.server.auth import Admin, AuthenticatedRoute
+from api.server.auth import Admin
 from api.server.cursors import Paging
 from api.server.openapi import problems
+from api.server.route import ServiceRoute
 from api.server.service import ServiceOf
 from api.store import AuditRecord
 
@@ -28,7 +29,7 @@ RENAMED_ACTIONS = {
 }
 RENAMED_SUBJECTS = {"faults/verdicts/": "faults/diagnoses/", "faults/isolation/": "faults/quarantine/"}
 
-router = APIRouter(tags=["audit"], route_class=AuthenticatedRoute)
+router = APIRouter(tags=["audit"], route_class=ServiceRoute)
 
 
 @router.get("/v1/audit", name="Read the audit", operation_id="list_audit", responses=problems())

@@ -8,12 +8,13 @@ from pydantic import BaseModel
 
 from api.schemas.documents import VersionInfo
 from api.schemas.pages import Page
-from api.server.auth import AuthenticatedRoute, Planner, Reader
+from api.server.auth import Planner, Reader
 from api.server.catalogues import ALL, SINGLE, Catalogue, replace_catalogue
 from api.server.cursors import INT32_MAX, Paging
 from api.server.etags import IfMatch, IfNoneMatch, write_precondition
 from api.server.openapi import CACHED, TAGGED, WITH_BODY, problems
 from api.server.problems import not_found
+from api.server.route import ServiceRoute
 from api.server.service import ServiceOf
 from api.server.versioned import DocumentVersion, current, document_version, send
 
@@ -21,7 +22,7 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 def catalogue_routes() -> APIRouter:
-    router = APIRouter(route_class=AuthenticatedRoute)
+    router = APIRouter(route_class=ServiceRoute)
     for catalogue in ALL:
         for routes in (_document_routes(catalogue), _version_routes(catalogue)):
             router.include_router(routes, tags=[catalogue.kind.value])
@@ -29,7 +30,7 @@ def catalogue_routes() -> APIRouter:
 
 
 def _document_routes(catalogue: Catalogue[ModelT]) -> APIRouter:
-    router = APIRouter(route_class=AuthenticatedRoute)
+    router = APIRouter(route_class=ServiceRoute)
     kind = catalogue.kind
     model = catalogue.model
 
@@ -65,7 +66,7 @@ def _document_routes(catalogue: Catalogue[ModelT]) -> APIRouter:
 
 
 def _version_routes(catalogue: Catalogue[ModelT]) -> APIRouter:
-    router = APIRouter(route_class=AuthenticatedRoute)
+    router = APIRouter(route_class=ServiceRoute)
     kind = catalogue.kind
 
     @router.get(

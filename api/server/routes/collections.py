@@ -9,11 +9,12 @@ from fastapi.responses import Response
 
 from api.schemas.pages import Page
 from api.schemas.tokens import TokenScope
-from api.server.auth import AuthenticatedRoute, Principal, Reader, RequireScope
+from api.server.auth import Principal, Reader, RequireScope
 from api.server.collections import Collection, Entry, ShownT, SpecT
 from api.server.cursors import Paging
 from api.server.etags import IfMatch, IfNoneMatch, write_precondition
 from api.server.openapi import CACHED, TAGGED, WITH_BODY, problems
+from api.server.route import ServiceRoute
 from api.server.service import ServiceOf
 from api.server.versioned import send_body
 
@@ -39,7 +40,7 @@ def collection_routes(
     collection: Collection[SpecT, ShownT], *, key: str, pattern: str, writer: TokenScope, text: CollectionText
 ) -> APIRouter:
     """Build the routes of a collection; `key` is the path parameter with the name, which matches the pattern."""
-    router = APIRouter(route_class=AuthenticatedRoute)
+    router = APIRouter(route_class=ServiceRoute)
     path, shown, singular = f"/v1/{collection.path}", collection.shown, text.singular
     in_path, may_write = Path(alias=key, pattern=pattern), Depends(RequireScope(writer))
 

@@ -8,7 +8,7 @@ from fastapi.responses import Response
 
 from api.schemas.faults import BundleReplay, DiagnosisRecord, DiagnosisReport, DiagnosisSummary, ExpiryChange
 from api.schemas.pages import Page
-from api.server.auth import AuthenticatedRoute, Operator, Planner, Reader
+from api.server.auth import Operator, Planner, Reader
 from api.server.bundles import checked, replayed, text_of
 from api.server.cursors import Paging
 from api.server.diagnoses import (
@@ -24,11 +24,12 @@ from api.server.diagnoses import (
 from api.server.idempotency import IdempotencyKey, IdempotentRequest, Reply
 from api.server.openapi import WITH_BODY, Responses, problems
 from api.server.problems import conflict
+from api.server.route import ServiceRoute
 from api.server.service import Service, ServiceOf
 from api.server.uuid7 import ID_PATTERN, new_id
 from api.store import Transaction
 
-router = APIRouter(tags=["faults"], route_class=AuthenticatedRoute)
+router = APIRouter(tags=["faults"], route_class=ServiceRoute)
 DiagnosisId = Annotated[str, Path(pattern=ID_PATTERN)]
 
 BUNDLE_MEDIA_TYPE = "application/x-ndjson"

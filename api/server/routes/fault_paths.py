@@ -6,9 +6,10 @@ from typing import Final
 from fastapi import APIRouter
 
 from api.schemas.fault_paths import PathsRequest, PathsResponse
-from api.server.auth import AuthenticatedRoute, Planner
+from api.server.auth import Planner
 from api.server.catalogues import TOPOLOGY
 from api.server.openapi import WITH_BODY, problems
+from api.server.route import ServiceRoute
 from api.server.service import ServiceOf
 from faults.path_planning import TrafficJob, choices, make_plan, traffic_of
 from fleet.documents import RuleError, Violation
@@ -19,7 +20,7 @@ MAX_CONNECTIONS: Final = 16_384  # of 1,024 NICs with 100 draws: 11 s of a core 
 MAX_DRAWN: Final = 100 * MAX_CONNECTIONS
 MAX_CABLES: Final = 262_144
 
-router = APIRouter(tags=["faults"], route_class=AuthenticatedRoute)
+router = APIRouter(tags=["faults"], route_class=ServiceRoute)
 
 
 @router.post(

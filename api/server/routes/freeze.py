@@ -4,14 +4,15 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from api.schemas.targets import Freeze
-from api.server.auth import AuthenticatedRoute, Operator, Reader
+from api.server.auth import Operator, Reader
 from api.server.etags import IfMatch, IfNoneMatch, write_precondition
 from api.server.openapi import CACHED, TAGGED, WITH_BODY, problems
+from api.server.route import ServiceRoute
 from api.server.service import ServiceOf
 from api.server.targets import FREEZE, write_freeze
 from api.server.versioned import current, send
 
-router = APIRouter(tags=["targets"], route_class=AuthenticatedRoute)
+router = APIRouter(tags=["targets"], route_class=ServiceRoute)
 
 
 @router.get(

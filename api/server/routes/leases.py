@@ -11,16 +11,17 @@ from fastapi.responses import Response
 from api.schemas.leases import Lease, LeaseClaim
 from api.schemas.names import Name
 from api.schemas.pages import Page
-from api.server.auth import AuthenticatedRoute, Operator, Reader
+from api.server.auth import Operator, Reader
 from api.server.cursors import Paging
 from api.server.etags import IfMatch, IfNoneMatch, Precondition, etag_of, write_precondition
 from api.server.openapi import CACHED, TAGGED, WITH_BODY, problems
 from api.server.problems import not_found
+from api.server.route import ServiceRoute
 from api.server.service import Service, ServiceOf
 from api.server.versioned import send_body
 from api.store import ConflictError, LeaseRecord
 
-router = APIRouter(tags=["leases"], route_class=AuthenticatedRoute)
+router = APIRouter(tags=["leases"], route_class=ServiceRoute)
 
 
 @router.get("/v1/leases", name="List leases", operation_id="list_leases", responses=problems())

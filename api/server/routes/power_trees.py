@@ -5,13 +5,13 @@ from fastapi import APIRouter
 from api.schemas.names import NAME_PATTERN
 from api.schemas.power import DOMAIN_PATTERN
 from api.schemas.tokens import TokenScope
-from api.server.auth import AuthenticatedRoute
 from api.server.power_trees import BUDGETS, TREES
+from api.server.route import ServiceRoute
 from api.server.routes.collections import CollectionText, OperationText, collection_routes
 
 PUT = "Create with `If-None-Match: *`, replace with `If-Match`."
 
-router = APIRouter(tags=["power"], route_class=AuthenticatedRoute)
+router = APIRouter(tags=["power"], route_class=ServiceRoute)
 router.include_router(
     collection_routes(
         TREES,

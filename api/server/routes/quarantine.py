@@ -16,18 +16,19 @@ from api.schemas.quarantine import (
     QuarantineView,
     StoredRules,
 )
-from api.server.auth import AuthenticatedRoute, Operator, Reader
+from api.server.auth import Operator, Reader
 from api.server.etags import IfMatch, IfNoneMatch, write_precondition
 from api.server.idempotency import IdempotencyKey, IdempotentRequest, Reply
 from api.server.openapi import CACHED, TAGGED, WITH_BODY, problems
 from api.server.quarantine import RULES, evaluate, request_action, reset_breaker, view
+from api.server.route import ServiceRoute
 from api.server.service import ServiceOf
 from api.server.versioned import AuditAction, DocumentVersion, current, replace, send_body
 from api.store import Transaction, canonical_json
 from faults.quarantine import Decision, QuarantineRules
 from fleet.documents import read_stored
 
-router = APIRouter(tags=["faults"], route_class=AuthenticatedRoute)
+router = APIRouter(tags=["faults"], route_class=ServiceRoute)
 NodeInPath = Annotated[str, Path(pattern=NODE_PATTERN)]
 
 

@@ -9,8 +9,8 @@ from fastapi import APIRouter
 from api.schemas.names import NAME_PATTERN
 from api.schemas.remediation import CaseSpec, RemediationCase
 from api.schemas.tokens import TokenScope
-from api.server.auth import AuthenticatedRoute
 from api.server.collections import AuditVerbs, Collection
+from api.server.route import ServiceRoute
 from api.server.routes.collections import CollectionText, OperationText, collection_routes
 from api.server.versioned import DocumentVersion
 from fleet.documents import read_stored
@@ -41,7 +41,7 @@ CASES = Collection(
     detail=_detail,
 )
 
-router = APIRouter(tags=["faults"], route_class=AuthenticatedRoute)
+router = APIRouter(tags=["faults"], route_class=ServiceRoute)
 router.include_router(
     collection_routes(
         CASES,

@@ -10,11 +10,12 @@ from pydantic_core import to_jsonable_python
 
 from api.schemas.pages import Page
 from api.schemas.results import RequestT
-from api.server.auth import AuthenticatedRoute, Planner, Reader
+from api.server.auth import Planner, Reader
 from api.server.cursors import Paging
 from api.server.idempotency import IdempotencyKey, IdempotentRequest, Reply
 from api.server.openapi import WITH_BODY, Responses, problems
 from api.server.problems import not_found
+from api.server.route import ServiceRoute
 from api.server.service import Service, ServiceOf
 from api.server.stored_results import KINDS, PLACEMENT_KIND, ResultKind, ResultT
 from api.server.uuid7 import ID_PATTERN, new_id
@@ -33,7 +34,7 @@ EXPORTED: Responses = {
 
 
 def result_routes() -> APIRouter:
-    router = APIRouter(route_class=AuthenticatedRoute)
+    router = APIRouter(route_class=ServiceRoute)
     for kind in KINDS:
         for routes in (_create_route(kind), _read_routes(kind)):
             router.include_router(routes, tags=[kind.tag])
@@ -42,7 +43,7 @@ def result_routes() -> APIRouter:
 
 
 def _create_route(kind: ResultKind[RequestT, ResultT]) -> APIRouter:
-    router = APIRouter(route_class=AuthenticatedRoute)
+    router = APIRouter(route_class=ServiceRoute)
     stored = kind.type
 
     @router.post(
@@ -107,7 +108,7 @@ def _create_route(kind: ResultKind[RequestT, ResultT]) -> APIRouter:
 
 
 def _read_routes(kind: ResultKind[Any, Any]) -> APIRouter:
-    router = APIRouter(route_class=AuthenticatedRoute)
+    router = APIRouter(route_class=ServiceRoute)
     stored = kind.type
     summary = stored.summary
 
@@ -162,7 +163,7 @@ def _read_routes(kind: ResultKind[Any, Any]) -> APIRouter:
 
 
 def _export_route() -> APIRouter:
-    router = APIRouter(route_class=AuthenticatedRoute)
+    router = APIRouter(route_class=ServiceRoute)
 
     @router.get(
         f"/v1/{PLACEMENT_KIND.type.path}/{{id}}/export",

@@ -8,15 +8,16 @@ from api.schemas.names import NAME_PATTERN, Name
 from api.schemas.target_state import Approval, ApprovalRequest
 from api.schemas.targets import TargetStatus
 from api.schemas.tokens import TokenScope
-from api.server.auth import AuthenticatedRoute, Operator, Reader
+from api.server.auth import Operator, Reader
 from api.server.openapi import WITH_BODY, problems
 from api.server.problems import not_found
+from api.server.route import ServiceRoute
 from api.server.routes.collections import CollectionText, OperationText, collection_routes
 from api.server.service import ServiceOf
 from api.server.targets import TARGETS, approve, keep_report
 from fleet.documents import read_stored
 
-router = APIRouter(tags=["targets"], route_class=AuthenticatedRoute)
+router = APIRouter(tags=["targets"], route_class=ServiceRoute)
 router.include_router(
     collection_routes(
         TARGETS,

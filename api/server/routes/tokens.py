@@ -8,16 +8,17 @@ from fastapi.responses import Response
 
 from api.schemas.pages import Page
 from api.schemas.tokens import TokenCreated, TokenInfo, TokenRequest
-from api.server.auth import Admin, AuthenticatedRoute, actor_of
+from api.server.auth import Admin, actor_of
 from api.server.cursors import Paging
 from api.server.idempotency import IdempotencyKey, IdempotentRequest, Reply
 from api.server.openapi import WITH_BODY, problems
 from api.server.problems import ProblemError, not_found
+from api.server.route import ServiceRoute
 from api.server.service import ServiceOf
 from api.server.tokens import new_token, token_info
 from api.store import Transaction
 
-router = APIRouter(tags=["tokens"], route_class=AuthenticatedRoute)
+router = APIRouter(tags=["tokens"], route_class=ServiceRoute)
 TokenId = Annotated[str, Path(pattern=r"^[a-z0-9]{12}$")]
 
 

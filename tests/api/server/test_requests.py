@@ -1,4 +1,4 @@
-"""What a request says and the service would ignore is refused: unknown query parameters, and keys given twice."""
+"""Unknown query parameters, and parameters and JSON keys given twice, are refused."""
 
 import json
 

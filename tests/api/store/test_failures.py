@@ -1,4 +1,4 @@
-"""Why a transaction failed, on real databases: a full disk, a read-only database, a held lock, a wrong statement."""
+"""The cause of a failed transaction on real databases: full, read-only, out of time, without a table, ended."""
 
 from collections.abc import Sequence
 
@@ -6,15 +6,15 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from api.store import DatabaseUnavailableError, Failure
+from api.store import Failure
 from api.store.engine import make_engine, parse_url
 from api.store.failures import translated
 
 pytestmark = pytest.mark.anyio
 
 
-async def failed(url: str, *statements: str) -> DatabaseUnavailableError | None:
-    """Run statements in one transaction; translate the error of the last one."""
+async def failure_of(url: str, statements: Sequence[str]) -> tuple[Failure, str] | None:
+    """Run statements in one transaction; return the cause and the driver's code for the error of the last one."""
     engine = make_engine(parse_url(url))
     try:
         async with engine.connect() as connection:
@@ -24,7 +24,8 @@ async def failed(url: str, *statements: str) -> DatabaseUnavailableError | None:
                 await connection.execute(text(statements[-1]))
     finally:
         await engine.dispose()
-    return translated(caught.value)
+    found = translated(caught.value)
+    return None if found is None else (found.failure, found.cause)
 
 
 @pytest.mark.parametrize(
@@ -35,12 +36,10 @@ async def failed(url: str, *statements: str) -> DatabaseUnavailableError | None:
         (["SELECT * FROM nothing"], Failure.SCHEMA, "SQLITE_ERROR"),
     ],
 )
-async def test_sqlite_failures_are_told_apart(
+async def test_sqlite_error_codes_give_the_cause(
     sqlite_url: str, statements: Sequence[str], failure: Failure, cause: str
 ) -> None:
-    found = await failed(sqlite_url, *statements)
-    assert found is not None
-    assert (found.failure, found.cause) == (failure, f"OperationalError {cause}")
+    assert await failure_of(sqlite_url, statements) == (failure, f"OperationalError {cause}")
 
 
 @pytest.mark.postgres
@@ -53,14 +52,12 @@ async def test_sqlite_failures_are_told_apart(
         (["SELECT pg_terminate_backend(pg_backend_pid())"], Failure.UNAVAILABLE, "AdminShutdown 57P01"),
     ],
 )
-async def test_postgresql_failures_are_told_apart(
+async def test_postgresql_error_codes_give_the_cause(
     migrated_postgres_url: str, statements: Sequence[str], failure: Failure, cause: str
 ) -> None:
-    found = await failed(migrated_postgres_url, *statements)
-    assert found is not None
-    assert (found.failure, found.cause) == (failure, cause)
+    assert await failure_of(migrated_postgres_url, statements) == (failure, cause)
 
 
 async def test_a_violated_constraint_is_no_failure_of_the_database(database_url: str) -> None:
     twice = "INSERT INTO audit_head VALUES (1, 0, 'a')"
-    assert await failed(database_url, twice) is None
+    assert await failure_of(database_url, [twice]) is None
