@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,15 +10,20 @@ from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from api.schemas.faults import DiagnosisReport
-from api.schemas.power import PowerBudget
+from api.schemas.placements import PLACEMENTS
+from api.schemas.power import POWER_PLANS, PowerBudget
 from api.schemas.remediation import CaseSpec
+from api.schemas.results import ResultType
 from api.schemas.targets import Freeze, TargetSpec, TargetStatus
 from api.server.catalogues import ALL
 from api.server.uuid7 import new_id
 from api.store import DiagnosisHead, DocumentRecord, QuarantineRecord, StatusRecord, Store, Transaction
 from faults.quarantine import QuarantineRules
 from fleet.documents import read_stored
+from placement.document import Placement
+from power.caps import CapPlan
 from power.tree import PowerTree
+from tests.api.server.test_placements import placement_request
 from tests.api.server.test_power import tree
 from tests.api.server.test_quarantine import observed, set_rules
 from tests.api.server.test_remediation import case
@@ -91,6 +97,33 @@ async def test_fields_of_a_newer_release_are_ignored(service: RunningService) ->
         answers["/v1/targets/chat"].json()["spec"]["application"]["deployments"] == SPEC["application"]["deployments"]
     )
     assert answers["/v1/faults/quarantine"].json()["out_of_service"] == ["gpu-1"]
+
+
+async def test_results_of_a_newer_release_are_listed_exported_and_measured(sqlite_service: RunningService) -> None:
+    store: Store = sqlite_service.app.state.service.store
+    async with sqlite_service.client() as admin:
+        await admin.post("/v1/power/plans", json={"tree": tree()})
+        await admin.post("/v1/placements", json=placement_request())
+        async with store.transaction() as tx:
+            ids = [await add_newer_result(tx, POWER_PLANS, CapPlan), await add_newer_result(tx, PLACEMENTS, Placement)]
+        listed = [await admin.get(f"/v1/{path}") for path in ("power/plans", "placements")]
+        exported = await admin.get(f"/v1/placements/{ids[1]}/export", params={"engine": "vllm"})
+        metrics = await admin.get("/metrics")
+    assert [answer.status_code for answer in (*listed, exported, metrics)] == [200] * 4
+    assert [answer.json()["items"][0]["id"] for answer in listed] == ids
+    assert "fleetwright_database_up 1.0" in metrics.text.splitlines()
+
+
+async def add_newer_result(tx: Transaction, kind: ResultType[Any, Any, Any], model: type[BaseModel]) -> str:
+    """Store the newest result of a kind again, under a later id and with added fields."""
+    (head,) = await tx.results.page(kind=kind.name, before_id=None, limit=1)
+    stored = await tx.results.get(kind=kind.name, result_id=head.id)
+    assert stored is not None
+    summary = json.dumps(json.loads(head.summary) | ADDED)
+    newer = replace(head, id=new_id(head.created_at + timedelta(seconds=1)), summary=summary)
+    result = json.dumps(with_added_fields(read_stored(model, stored.result)))
+    await tx.results.add(replace(stored, head=newer, result=result))
+    return newer.id
 
 
 async def fill(admin: Any) -> None:

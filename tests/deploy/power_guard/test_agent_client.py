@@ -1,4 +1,4 @@
-"""The guard with agents that accept requests and never respond."""
+"""The guard with agents that never respond, and with a newer one."""
 
 import asyncio
 from collections.abc import Hashable, Iterable
@@ -6,11 +6,13 @@ from contextlib import aclosing
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
+from deploy.node_agent.schemas import NodeTelemetry
 from deploy.power_guard import agent_client
-from deploy.power_guard.agent_client import Agents
+from deploy.power_guard.agent_client import AgentReport, Agents
 from deploy.power_guard.metrics import GuardMetrics
 from power.controls import NodeClocks
 from tests.deploy.power_guard.row_of_agents import PERIOD_S, AgentRow
@@ -48,3 +50,15 @@ async def test_a_cycle_ends_within_its_period_despite_pending_requests(
         assert len(unresponsive._in_flight) == 9, (
             "one poll, one brake and one command per agent: requests do not accumulate"
         )
+
+
+async def test_fields_that_a_newer_agent_reports_are_ignored() -> None:
+    config = AgentRow().config(settings={"rating_w": 15_000.0}, agents=[{"name": "n0", "url": "http://n0:1"}])
+    metrics = GuardMetrics(CollectorRegistry(), row="row-a", full_clock_hz=1e9)
+    telemetry = NodeTelemetry(
+        server="n0", epoch=1, phase="token", power_w=3000.0, age_s=0.5, token_clock=1.0, prompt_clock=1.0, braked=False
+    )
+    response = httpx.Response(200, json=telemetry.model_dump(mode="json") | {"added_later": 1})
+    async with aclosing(Agents(config=config, token=None, metrics=metrics)) as agents:
+        agents._note(0, config.agents[0], response, 100.0)
+    assert agents.reports == [AgentReport(99.5, telemetry)]

@@ -268,6 +268,22 @@ def test_leases_of_another_boot_are_dropped_and_original_caps_kept(driver: StubD
     assert driver.limits_w == [700.0, 700.0]
 
 
+def test_fields_that_a_newer_agent_added_to_the_state_file_are_ignored(
+    driver: StubDriver, cap_harness: CapHarness
+) -> None:
+    assert cap_harness.memory is not None
+    cap_harness.request(power_limit_w=450.0)
+    cap_harness.reconcile(2)
+    state = json.loads(cap_harness.memory.read_text()) | {"added_later": 1}
+    leases = [lease | {"added_later": 1} for lease in state["leases"]]
+    assert leases
+    cap_harness.memory.write_text(json.dumps(state | {"leases": leases}))
+    cap_harness.restart()
+    assert [lease.holder for lease in cap_harness.cap_controller.leases()] == ["h", "h"]  # one for each GPU
+    assert cap_harness.cap_controller.restore()
+    assert driver.limits_w == [700.0, 700.0]
+
+
 def test_an_unreadable_state_file_prevents_the_start(cap_harness: CapHarness) -> None:
     assert cap_harness.memory is not None
     cap_harness.memory.write_text(json.dumps({"version": 7}))
