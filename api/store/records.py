@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
+
+DEFAULT_PROJECT: Final = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +18,7 @@ class DocumentRecord:
     body: str | None  # canonical JSON
     created_at: datetime
     created_by: str
+    project: str = DEFAULT_PROJECT
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,8 @@ class TokenRecord:
     created_by: str
     expires_at: datetime | None
     revoked_at: datetime | None
+    project: str | None = None  # None: every project
+    parent: str | None = None  # of a console session: the token that opened it
 
     def is_valid(self, now: datetime) -> bool:
         """Check that the token is neither revoked nor expired."""
@@ -68,6 +73,9 @@ class ResultSummary:
     created_at: datetime
     created_by: str
     summary: str  # canonical JSON
+    project: str = DEFAULT_PROJECT
+    name: str | None = None
+    content_sha256: str | None = None  # of kind, request and catalogues
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +127,7 @@ class DiagnosisHead:
     expires_at: datetime
     report: str  # canonical JSON, without the bundle
     bundle_sha256: str | None
+    project: str = DEFAULT_PROJECT
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,3 +135,40 @@ class QuarantineRecord:
     evaluated_at: datetime
     evaluated_by: str
     body: str  # canonical JSON
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """Describes a job without its request and its output."""
+
+    id: str
+    kind: str
+    lane: str
+    state: str
+    project: str
+    created_at: datetime
+    created_by: str
+    request_id: str | None
+    key: str | None
+    fingerprint: str | None
+    parent: str | None
+    subject: str | None
+    deadline_s: float
+    attempts: int = 0
+    worker: str | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    phase: str | None = None
+    share: float | None = None
+    cancel_requested: bool = False
+    cpu_s: float | None = None
+    failure: str | None = None  # JSON of a problem
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRecord:
+    id: str
+    beats: int
+    started_at: datetime
+    version: str
+    metrics_url: str | None

@@ -6,6 +6,7 @@ JSON is stored as canonical text: its hash is the ETag, and both databases retur
 from datetime import UTC, datetime
 
 from sqlalchemy import (
+    Boolean,
     DateTime,
     Dialect,
     Float,
@@ -19,6 +20,8 @@ from sqlalchemy import (
     TypeDecorator,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from api.store.records import DEFAULT_PROJECT
 
 NAMING = {
     "ix": "ix_%(column_0_label)s",
@@ -60,6 +63,7 @@ class DocumentRow(Base):
     body: Mapped[str | None] = mapped_column(Text)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     created_by: Mapped[str] = mapped_column(String(200))
+    project: Mapped[str] = mapped_column(String(63), server_default=DEFAULT_PROJECT)
 
 
 class AuditRow(Base):
@@ -100,12 +104,15 @@ class TokenRow(Base):
     created_by: Mapped[str] = mapped_column(String(200))
     expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    project: Mapped[str | None] = mapped_column(String(63))  # None: every project
+    parent: Mapped[str | None] = mapped_column(String(12))  # of a console session: the token that opened it
 
 
 class ResultRow(Base):
     """Keeps results of every kind, immutable.  `summary` holds the columns of a list as JSON."""
 
     __tablename__ = "results"
+    __table_args__ = (Index("ix_results_content_sha256", "content_sha256"),)
 
     kind: Mapped[str] = mapped_column(String(32), primary_key=True)
     id: Mapped[str] = mapped_column(String(36), primary_key=True)
@@ -114,6 +121,18 @@ class ResultRow(Base):
     summary: Mapped[str] = mapped_column(Text)
     request: Mapped[str] = mapped_column(Text)
     result: Mapped[str] = mapped_column(Text)
+    project: Mapped[str] = mapped_column(String(63), server_default=DEFAULT_PROJECT)
+    name: Mapped[str | None] = mapped_column(String(200))
+    content_sha256: Mapped[str | None] = mapped_column(String(64))  # of kind, request and catalogues
+
+
+class ResultLabelRow(Base):
+    __tablename__ = "result_labels"
+    __table_args__ = (Index("ix_result_labels_key", "key", "value", "result_id"),)
+
+    result_id: Mapped[str] = mapped_column(String(36), primary_key=True)
+    key: Mapped[str] = mapped_column(String(63), primary_key=True)
+    value: Mapped[str] = mapped_column(String(63))
 
 
 class DiagnosisRow(Base):
@@ -132,6 +151,7 @@ class DiagnosisRow(Base):
     report: Mapped[str] = mapped_column(Text)
     bundle_sha256: Mapped[str | None] = mapped_column(String(64))
     bundle: Mapped[bytes | None] = mapped_column(LargeBinary)
+    project: Mapped[str] = mapped_column(String(63), server_default=DEFAULT_PROJECT)
 
 
 class QuarantineRow(Base):
@@ -174,3 +194,83 @@ class ReplyRow(Base):
     headers: Mapped[str] = mapped_column(Text)
     body: Mapped[str] = mapped_column(Text)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+class JobRow(Base):
+    """Keeps work that processes of `fleetwright worker` do.  `request` is null once it is done."""
+
+    __tablename__ = "jobs"
+    __table_args__ = (
+        Index("ix_jobs_state", "state", "lane", "id"),
+        Index("ix_jobs_finished_at", "finished_at"),
+        Index("ix_jobs_project", "project", "created_at"),
+        Index("uq_jobs_created_by", "created_by", "key", unique=True),
+    )
+
+    id: Mapped[str] = mapped_column(String(36), primary_key=True)
+    kind: Mapped[str] = mapped_column(String(32))
+    lane: Mapped[str] = mapped_column(String(16))
+    state: Mapped[str] = mapped_column(String(16))
+    project: Mapped[str] = mapped_column(String(63))
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    created_by: Mapped[str] = mapped_column(String(200))
+    request_id: Mapped[str | None] = mapped_column(String(64))
+    key: Mapped[str | None] = mapped_column(String(200))
+    fingerprint: Mapped[str | None] = mapped_column(String(64))
+    parent: Mapped[str | None] = mapped_column(String(36))
+    subject: Mapped[str | None] = mapped_column(String(200))
+    deadline_s: Mapped[float] = mapped_column(Float)
+    attempts: Mapped[int] = mapped_column(Integer)
+    worker: Mapped[str | None] = mapped_column(String(63))
+    started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    phase: Mapped[str | None] = mapped_column(String(100))
+    share: Mapped[float | None] = mapped_column(Float)
+    cancel_requested: Mapped[bool] = mapped_column(Boolean)
+    cpu_s: Mapped[float | None] = mapped_column(Float)
+    request: Mapped[str | None] = mapped_column(Text)
+    output: Mapped[str | None] = mapped_column(Text)
+    failure: Mapped[str | None] = mapped_column(Text)
+
+
+class WorkerRow(Base):
+    """Keeps the processes that do jobs.  One whose `beats` stand still is lost."""
+
+    __tablename__ = "workers"
+
+    id: Mapped[str] = mapped_column(String(63), primary_key=True)
+    beats: Mapped[int] = mapped_column(Integer)
+    started_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    version: Mapped[str] = mapped_column(String(63))
+    metrics_url: Mapped[str | None] = mapped_column(String(200))
+
+
+class AuditCheckpointRow(Base):
+    """Keeps places of the audit chain up to which it was found intact."""
+
+    __tablename__ = "audit_checkpoints"
+
+    seq: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    hash: Mapped[str] = mapped_column(String(64))
+    at: Mapped[datetime] = mapped_column(UtcDateTime)
+    made_by: Mapped[str] = mapped_column(String(200))
+
+
+class RateUsageRow(Base):
+    """Keeps what each replica has served to a caller, so that all replicas share one rate limit."""
+
+    __tablename__ = "rate_usage"
+
+    caller: Mapped[str] = mapped_column(String(200), primary_key=True)
+    replica: Mapped[str] = mapped_column(String(63), primary_key=True)
+    spent: Mapped[float] = mapped_column(Float)
+    at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+class WriteProbeRow(Base):
+    """Keeps the last write of each replica that only checks whether the database takes writes."""
+
+    __tablename__ = "write_probe"
+
+    replica: Mapped[str] = mapped_column(String(63), primary_key=True)
+    at: Mapped[datetime] = mapped_column(UtcDateTime)

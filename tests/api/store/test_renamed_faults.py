@@ -142,7 +142,7 @@ async def test_stored_faults_get_their_new_names_and_a_downgrade_restores_the_ol
     tables = ("fault_verdicts", "isolation", "documents", "target_status", "leases")
     before = {name: rows(empty_database_url, name) for name in tables}
 
-    migrations.upgrade("r0006")
+    migrations.upgrade()
     store = Store(empty_database_url)
     async with store.reading() as tx:
         head = await tx.diagnoses.get("v-1")

@@ -55,7 +55,7 @@ def migrated(empty_database_url: str) -> Migrations:
             row = HEAD | values
             columns, marks = ", ".join(row), ", ".join(f":{name}" for name in row)
             connection.execute(text(f"INSERT INTO {table} ({columns}) VALUES ({marks})"), row)  # noqa: S608 - names of this file
-    migrations.upgrade("r0006")
+    migrations.upgrade()
     return migrations
 
 
