@@ -41,13 +41,16 @@ def plan(
     prices: PriceSheet,
     now: datetime,
     clock_s: Callable[[], float],
+    report: Callable[[str, float | None], None] = lambda _phase, _share: None,
 ) -> Plan:
     """The best mix for a request; `prices` is used where the request has no offers of its own.
 
-    `now` dates the plan and the ages of its inputs; `clock_s` is a monotonic clock in seconds.  DocumentError names the
+    `now` dates the plan and the ages of its inputs; `clock_s` is a monotonic clock in seconds.  `report`
+    receives each phase as it begins, with its finished share where that is known.  DocumentError names the
     parts of the request that cannot be planned.  An infeasible request is a plan without a mix.
     """
     offers = prices.offers if request.offers is None else request.offers
+    report("options", None)
     found = candidates(request, gpus=gpus, models=models, offers=offers, profiles=request.profiles)
     what_if = WhatIf(
         problem=build_problem(request, found),
@@ -56,6 +59,7 @@ def plan(
         deadline_s=clock_s() + request.time_limit_s,
         clock_s=clock_s,
     )
+    report("mix" if request.proof is None else "mix and replay", None)
     proven = _proven(request, found, what_if)
     solution = proven.solution
     schedule, schedule_s = None, 0.0
@@ -63,7 +67,9 @@ def plan(
         periods = partial(
             plan_schedule, horizon=request.horizon, solver=request.solver, limits=what_if.limits, clock_s=clock_s
         )
+        report("schedule", None)
         schedule, schedule_s = _timed(partial(periods, request, found, proven.problem), clock_s)
+    report("explanation", None)
     follow_up = replace(what_if.with_problem(proven.problem), deadline_s=inf, time=SolveTime())
     explained, explain_s = _timed(partial(explain, follow_up, request, found, solution), clock_s)
     spreads = _of_used(request, found, solution, lambda candidate: candidate.spread)

@@ -133,6 +133,8 @@ def _processes(name: str) -> App:
             from api.cli.agent.run import app
         case "router":
             from api.cli.router.run import app
+        case "worker":
+            from api.cli.worker.run import app
         case _:
             raise LookupError(name)
     return app
@@ -146,6 +148,8 @@ def _service(name: str) -> App:
             from api.cli.targets.freeze import freeze_app as app
         case "thaw":
             from api.cli.targets.freeze import thaw_app as app
+        case "jobs":
+            from api.cli.jobs.group import app
         case "tokens":
             from api.cli.admin.tokens import app
         case "audit":
@@ -192,15 +196,17 @@ COMMANDS: Mapping[str, LazyCommand | LazyGroup] = {
     "profiles": LazyGroup("Profiles: measurements of serving engines.", PROFILES),
     "topology": LazyCommand(_catalogues, "Topology: sites, power, network and nodes."),
     "demo": LazyCommand(_processes, "Play a day of a chat on simulated GPUs: plan, apply, measure."),
-    "serve": LazyCommand(_processes, "Serve the API, on SQLite with the controller inside."),
+    "serve": LazyCommand(_processes, "Serve the API, on SQLite with a controller and a worker."),
     "migrate": LazyCommand(_processes, "Migrate the schema of a database."),
     "controller": LazyCommand(_processes, "Apply plans to running applications."),
     "remediate": LazyCommand(_processes, "Drain bad nodes and move their training to spares."),
     "guard": LazyCommand(_processes, "Keep a row under its power budget, every two seconds."),
     "agent": LazyCommand(_processes, "Run the agent of one node: caps with leases, telemetry."),
+    "worker": LazyCommand(_processes, "Do the jobs of the service: plans, placements, simulations."),
     "router": LazyCommand(_processes, "Send each request to the deployment that its plan assigns."),
     "plans": LazyCommand(_planning, "Read the plans that a service stores."),
     "placements": LazyCommand(_planning, "Read the placements that a service stores."),
+    "jobs": LazyCommand(_service, "Follow and cancel the work that a service does."),
     "targets": LazyCommand(_service, "Register running applications and assign plans to them."),
     "freeze": LazyCommand(_service, "Stop every write to every target, at once."),
     "thaw": LazyCommand(_service, "Lift the freeze."),

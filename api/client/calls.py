@@ -17,6 +17,7 @@ import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from api.client.errors import ConnectionFailedError, UnexpectedResponseError, error_from
+from api.schemas.jobs import Job
 from api.schemas.pages import Page
 from api.schemas.results import RecordT, RequestT, ResultType, SummaryT
 from fleet.documents import IGNORE_UNKNOWN, dotted, item_problems
@@ -236,6 +237,12 @@ class ResultOperations(Generic[RequestT, RecordT, SummaryT]):
         """Solve the request and store the result.  An infeasible request has a result too."""
         path, work_s = f"/v1/{self.stored.path}", self.work_s(request)
         return creating(path, request, idempotency_key, self.stored.record, work_s=work_s)
+
+    def submit(self, request: RequestT, *, idempotency_key: str | None = None) -> Call[Job]:
+        """Ask for the result without waiting: returns the job, whose id the result will have."""
+        call = creating(f"/v1/{self.stored.path}", request, idempotency_key, Job)
+        accepted = frozenset({HTTPStatus.ACCEPTED})
+        return replace(call, headers={**call.headers, "Prefer": "respond-async"}, expects=accepted, read=as_type(Job))
 
     def page(self, *, limit: int | None = None, cursor: str | None = None) -> Call[Page[SummaryT]]:
         """Read results, newest first."""

@@ -105,9 +105,13 @@ def error_from(response: httpx.Response, *, call: str) -> ApiError:
     status = response.status_code
     if status < 400:
         return UnexpectedResponseError(f"{call}: unexpected status {status}")
-    problem = _problem(response)
-    kind = _BY_STATUS.get(status) or (ServerError if status >= 500 else InvalidRequestError)
-    return kind(_message(call, problem), problem=problem, retry_after_s=_retry_after_s(response))
+    return error_of(_problem(response), call=call, retry_after_s=_retry_after_s(response))
+
+
+def error_of(problem: ProblemDetails, *, call: str, retry_after_s: float | None = None) -> ProblemError:
+    """Create the error for a problem, such as that of a job."""
+    kind = _BY_STATUS.get(problem.status) or (ServerError if problem.status >= 500 else InvalidRequestError)
+    return kind(_message(call, problem), problem=problem, retry_after_s=retry_after_s)
 
 
 def _problem(response: httpx.Response) -> ProblemDetails:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import wraps
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
-from api.client import fault_operations, operations
+from api.client import fault_operations, job_operations, operations
 from api.client.calls import Call
 from api.schemas.pages import Page
 
@@ -104,19 +104,23 @@ class Methods:
     iter_document_versions = Items(operations.list_document_versions)
     get_document_version = Method(operations.get_document_version)
     create_plan = Method(operations.create_plan)
+    submit_plan = Method(operations.submit_plan)
     list_plans = Method(operations.list_plans)
     iter_plans = Items(operations.list_plans)
     get_plan = Method(operations.get_plan)
     create_placement = Method(operations.create_placement)
+    submit_placement = Method(operations.submit_placement)
     list_placements = Method(operations.list_placements)
     iter_placements = Items(operations.list_placements)
     get_placement = Method(operations.get_placement)
     export_placement = Method(operations.export_placement)
     create_power_simulation = Method(operations.create_power_simulation)
+    submit_power_simulation = Method(operations.submit_power_simulation)
     list_power_simulations = Method(operations.list_power_simulations)
     iter_power_simulations = Items(operations.list_power_simulations)
     get_power_simulation = Method(operations.get_power_simulation)
     create_power_plan = Method(operations.create_power_plan)
+    submit_power_plan = Method(operations.submit_power_plan)
     list_power_plans = Method(operations.list_power_plans)
     iter_power_plans = Items(operations.list_power_plans)
     get_power_plan = Method(operations.get_power_plan)
@@ -132,6 +136,12 @@ class Methods:
     create_power_budget = Method(operations.create_power_budget)
     replace_power_budget = Method(operations.replace_power_budget)
     delete_power_budget = Method(operations.delete_power_budget)
+    list_jobs = Method(job_operations.list_jobs)
+    iter_jobs = Items(job_operations.list_jobs)
+    get_job = Method(job_operations.get_job)
+    cancel_job = Method(job_operations.cancel_job)
+    get_job_output = Method(job_operations.get_job_output)
+    follow_job = Method(job_operations.follow_job)
     report_diagnosis = Method(fault_operations.report_diagnosis)
     list_diagnoses = Method(fault_operations.list_diagnoses)
     iter_diagnoses = Items(fault_operations.list_diagnoses)
@@ -140,6 +150,7 @@ class Methods:
     get_diagnosis_bundle = Method(fault_operations.get_diagnosis_bundle)
     replay_diagnosis_bundle = Method(fault_operations.replay_diagnosis_bundle)
     create_fault_simulation = Method(operations.create_fault_simulation)
+    submit_fault_simulation = Method(operations.submit_fault_simulation)
     list_fault_simulations = Method(operations.list_fault_simulations)
     iter_fault_simulations = Items(operations.list_fault_simulations)
     get_fault_simulation = Method(operations.get_fault_simulation)

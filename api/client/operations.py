@@ -124,14 +124,19 @@ def get_document_version(document_type: DocumentType[DocumentT], version: int) -
 
 _PLANS = ResultOperations(PLANS, lambda request: request.time_limit_s)
 create_plan, list_plans, get_plan = _PLANS.create, _PLANS.page, _PLANS.get
+submit_plan = _PLANS.submit
 _PLACEMENTS = ResultOperations(PLACEMENTS, lambda _request: PLACING_S)
 create_placement, list_placements, get_placement = _PLACEMENTS.create, _PLACEMENTS.page, _PLACEMENTS.get
+submit_placement = _PLACEMENTS.submit
 _POWER_PLANS = ResultOperations(POWER_PLANS, lambda request: request.time_limit_s)
 create_power_plan, list_power_plans, get_power_plan = _POWER_PLANS.create, _POWER_PLANS.page, _POWER_PLANS.get
+submit_power_plan = _POWER_PLANS.submit
 _ROWS = ResultOperations(POWER_SIMULATIONS, lambda _request: SIMULATING_S)
 create_power_simulation, list_power_simulations, get_power_simulation = _ROWS.create, _ROWS.page, _ROWS.get
+submit_power_simulation = _ROWS.submit
 _FAULTS = ResultOperations(FAULT_SIMULATIONS, lambda _request: SIMULATING_S)
 create_fault_simulation, list_fault_simulations, get_fault_simulation = _FAULTS.create, _FAULTS.page, _FAULTS.get
+submit_fault_simulation = _FAULTS.submit
 
 
 def export_placement(placement_id: str, *, engine: Engine) -> Call[bytes]:

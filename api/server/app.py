@@ -10,6 +10,7 @@ from fastapi import APIRouter, FastAPI
 from starlette.routing import BaseRoute
 
 from api.server.auth import Authenticator, StaticToken
+from api.server.jobs import Jobs
 from api.server.limits import RateLimiter
 from api.server.metrics import ServiceMetrics
 from api.server.middleware import BodyLimit, HeadAsGet, LoopbackOnly, RequestObserver
@@ -22,6 +23,7 @@ from api.server.routes import (
     fault_paths,
     freeze,
     health,
+    jobs,
     leases,
     power_trees,
     quarantine,
@@ -33,7 +35,6 @@ from api.server.routes.catalogues import catalogue_routes
 from api.server.routes.stored_results import result_routes
 from api.server.service import Service
 from api.server.settings import Settings
-from api.server.solver_pool import SolverPool
 from api.server.tokens import make_first_token, read_bootstrap_token
 from api.store import Store
 
@@ -62,7 +63,7 @@ def create_app(
         store=store,
         settings=settings,
         metrics=metrics,
-        solver_pool=SolverPool(concurrency=settings.plan_concurrency),
+        jobs=Jobs(store=store, settings=settings, now=now),
         now=now,
         monotonic_s=monotonic_s,
         schema_head=schema_head,
@@ -102,6 +103,7 @@ def _api_routes() -> list[BaseRoute]:
         api_docs.router,
         catalogue_routes(),
         result_routes(),
+        jobs.router,
         power_trees.router,
         diagnoses.router,
         fault_paths.router,
@@ -141,6 +143,7 @@ def _lifespan(
                 service.first_token_stored.set()
             yield
             ending.set()
+        await service.jobs.close()
         await service.store.close()
 
     return lifespan

@@ -3,7 +3,6 @@
 The response commits with the work itself, so no crash can separate them.
 """
 
-import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -14,9 +13,11 @@ from fastapi import Header, Request
 from fastapi.responses import Response
 
 from api.server.auth import Principal
+from api.server.jobs import fingerprint_of
 from api.server.service import Service
 from api.store import KeyTakenError, NewReply, SavedReply, Transaction
 
+REPLAYED = "Idempotent-Replayed"
 IdempotencyKey = Annotated[
     str | None,
     Header(
@@ -51,19 +52,14 @@ class IdempotentRequest:
     async def of(
         cls, request: Request, *, service: Service, principal: Principal, key: str | None
     ) -> "IdempotentRequest":
-        digest = hashlib.sha256(f"{request.method} {request.url.path}\n".encode())
-        digest.update(await request.body())
-        return cls(service=service, principal=principal, key=key, fingerprint=digest.hexdigest())
+        fingerprint = fingerprint_of(request, await request.body())
+        return cls(service=service, principal=principal, key=key, fingerprint=fingerprint)
 
     async def saved(self) -> Response | None:
         """Return the response of an earlier request with this key."""
-        if self._key is None:
-            return None
-        async with self._service.store.reading() as tx:
-            saved = await tx.replies.find(
-                actor=self._principal.actor, key=self._key, fingerprint=self._fingerprint, now=self._service.now()
-            )
-        return _response(saved, replayed=True) if saved is not None else None
+        return await saved_response(
+            self._service, actor=self._principal.actor, key=self._key, fingerprint=self._fingerprint
+        )
 
     async def write(self, work: Callable[[Transaction], Awaitable[Reply]]) -> Response:
         """Do the work and store its response, in one transaction."""
@@ -94,6 +90,15 @@ class IdempotentRequest:
         await tx.replies.save(kept, now=now)
 
 
+async def saved_response(service: Service, *, actor: str, key: str | None, fingerprint: str) -> Response | None:
+    """Return the stored response of an earlier request with a key."""
+    if key is None:
+        return None
+    async with service.store.reading() as tx:
+        saved = await tx.replies.find(actor=actor, key=key, fingerprint=fingerprint, now=service.now())
+    return _response(saved, replayed=True) if saved is not None else None
+
+
 def _response(reply: SavedReply, *, replayed: bool = False) -> Response:
-    headers = dict(reply.headers) | ({"Idempotent-Replayed": "true"} if replayed else {})
+    headers = dict(reply.headers) | ({REPLAYED: "true"} if replayed else {})
     return Response(content=reply.body, status_code=reply.status, headers=headers, media_type="application/json")

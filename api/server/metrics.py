@@ -6,12 +6,12 @@ Reading the state, rather than counting changes, gives the same values on every 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from importlib.metadata import version
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from api.jobs.metrics import add_build_info
 from api.schemas.targets import Mode, Phase, Target, TargetStatus
 from api.server.fault_metrics import FaultMetrics, FaultState, fault_metrics
 from api.server.power_metrics import PowerState, power_metrics
@@ -19,8 +19,6 @@ from api.server.remediation_metrics import CaseMark, remediation_metrics
 from api.store import Failure
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-IMBALANCE_BUCKETS = (1.001, 1.005, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0)
-SOLVE_BUCKETS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 
 class ServiceMetrics:
@@ -35,38 +33,14 @@ class ServiceMetrics:
             ["method", "route"],
             registry=self.registry,
         )
-        self._plans = self._counter("fleetwright_plans", "Created plans, by status.", "status")
-        self._solves = self._histogram("fleetwright_plan_solve_seconds", "Solver time of plans.")
-        self._placements = self._counter("fleetwright_placements", "Created placements, by outcome.", "outcome")
-        self._imbalances = self._histogram(
-            "fleetwright_placement_imbalance",
-            "Load of the fullest GPU over an even share, mean over layers.",
-            IMBALANCE_BUCKETS,
-        )
-        self._bounds = self._histogram(
-            "fleetwright_placement_bound", "Lower bound on the imbalance for the same loads.", IMBALANCE_BUCKETS
-        )
-        self._placement_solves = self._histogram("fleetwright_placement_solve_seconds", "Solver time of placements.")
-        self._simulations = self._counter(
-            "fleetwright_power_simulations", "Simulated rows, by policy and outcome.", "policy", "outcome"
-        )
-        self._simulation_times = self._histogram(
-            "fleetwright_power_simulation_seconds", "Time of a row's simulation with its uncapped references."
-        )
-        self._cap_plans = self._counter("fleetwright_power_plans", "Created power plans, by status.", "status")
-        self._cap_solves = self._histogram("fleetwright_power_plan_solve_seconds", "Solver time of power plans.")
         self._database_failures = self._counter(
             "fleetwright_database_failures", "Failed transactions, by cause.", "failure"
         )
         self.faults = FaultMetrics(self.registry)
-        build = Gauge("fleetwright_build_info", "Always 1.", ["version"], registry=self.registry)
-        build.labels(version=version("fleetwright")).set(1)
+        add_build_info(self.registry)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
-
-    def _histogram(self, name: str, text: str, buckets: Sequence[float] = SOLVE_BUCKETS_S) -> Histogram:
-        return Histogram(name, text, buckets=buckets, registry=self.registry)
 
     def observe_request(self, *, method: str, route: str, status: int, duration_s: float) -> None:
         self._requests.labels(method=method, route=route, status=str(status)).inc()
@@ -74,25 +48,6 @@ class ServiceMetrics:
 
     def observe_database_failure(self, failure: Failure) -> None:
         self._database_failures.labels(failure=failure.value).inc()
-
-    def observe_plan(self, *, status: str, solve_s: float) -> None:
-        self._plans.labels(status=status).inc()
-        self._solves.observe(solve_s)
-
-    def observe_placement(self, *, imbalance: float, bound: float, holds: bool, solve_s: float) -> None:
-        """Count one placement; `holds` is false where it misses its ceiling."""
-        self._placements.labels(outcome="held" if holds else "ceiling-missed").inc()
-        self._imbalances.observe(imbalance)
-        self._bounds.observe(bound)
-        self._placement_solves.observe(solve_s)
-
-    def observe_simulation(self, *, policy: str, brakes: int, run_s: float) -> None:
-        self._simulations.labels(policy=policy, outcome="braked" if brakes else "clean").inc()
-        self._simulation_times.observe(run_s)
-
-    def observe_cap_plan(self, *, status: str, solve_s: float) -> None:
-        self._cap_plans.labels(status=status).inc()
-        self._cap_solves.observe(solve_s)
 
     def render(self) -> bytes:
         """Render this process's part of `/metrics`."""

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
+from api.jobs.diagnoses import failure_domains_of, read_report
 from api.schemas.quarantine import BreakerView, DecisionView, Evaluation, EvaluationResult, NodeView, QuarantineView
 from api.schemas.targets import Freeze
-from api.server.diagnoses import failure_domains_of, read_report
 from api.server.problems import conflict, not_found
 from api.server.service import Service
 from api.server.targets import FREEZE

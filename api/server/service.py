@@ -1,4 +1,4 @@
-"""Holds the parts that every route uses: store, settings, clock, metrics and solver pool."""
+"""Holds the parts that every route uses: store, settings, clock, metrics and jobs."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -9,9 +9,9 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 
 from api.server.context import current_request_id
+from api.server.jobs import Jobs
 from api.server.metrics import ServiceMetrics
 from api.server.settings import Settings
-from api.server.solver_pool import SolverPool
 from api.store import Store, Transaction
 
 
@@ -20,7 +20,7 @@ class Service:
     store: Store
     settings: Settings
     metrics: ServiceMetrics
-    solver_pool: SolverPool
+    jobs: Jobs
     now: Callable[[], datetime]
     monotonic_s: Callable[[], float]
     schema_head: str

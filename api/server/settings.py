@@ -66,8 +66,26 @@ class Settings(BaseSettings):
     fault_simulation_rank_hours: float = Field(default=2_048.0, gt=0, le=1e9)
     """Maximum ranks x hours of one simulated cluster."""
 
+    fault_simulation_ranks: int = Field(default=16_384, ge=128, le=131_072)
+    """Maximum ranks of one simulated cluster: memory grows with them."""
+
+    plan_replayed_requests: int = Field(default=2_000_000, ge=1, le=1_000_000_000)
+    """Maximum requests that one plan replays per trial, over all workloads."""
+
     plan_concurrency: int = Field(default=2, ge=1, le=256)
-    """Requests solved at the same time; each occupies a core."""
+    """Jobs of lane `work` that one worker runs at the same time; each occupies a core."""
+
+    job_memory_mib: int = Field(default=1024, ge=256, le=1024**2)
+    """Memory of one job; a job that needs more fails."""
+
+    job_deadline_s: float = Field(default=900.0, ge=1, le=86_400)
+    """How long a job may run."""
+
+    jobs_queued_per_caller: int = Field(default=32, ge=1, le=100_000)
+    """Jobs of a lane that one token may have waiting."""
+
+    result_reuse_s: float = Field(default=3600.0, ge=0, le=30 * 86_400)
+    """A result of the same request and catalogues is copied instead of solved again for this long; 0: never."""
 
     @model_validator(mode="after")
     def _require_loopback_without_tokens(self) -> "Settings":

@@ -14,11 +14,14 @@ from api.store.errors import (
     StoreError,
     UnknownRevisionError,
 )
+from api.store.jobs import LaneCount, QueuedJob
 from api.store.migrate import Migrations
 from api.store.records import (
+    DEFAULT_PROJECT,
     AuditRecord,
     DiagnosisHead,
     DocumentRecord,
+    JobRecord,
     LeaseRecord,
     NewReply,
     QuarantineRecord,
@@ -27,22 +30,27 @@ from api.store.records import (
     StatusRecord,
     StoredResult,
     TokenRecord,
+    WorkerRecord,
 )
 from api.store.store import Store, Transaction
 
 __all__ = [
+    "DEFAULT_PROJECT",
     "AuditRecord",
     "ConflictError",
     "DatabaseUnavailableError",
     "DiagnosisHead",
     "DocumentRecord",
     "Failure",
+    "JobRecord",
     "KeyReusedError",
     "KeyTakenError",
+    "LaneCount",
     "LeaseRecord",
     "Migrations",
     "NewReply",
     "QuarantineRecord",
+    "QueuedJob",
     "ResultSummary",
     "SavedReply",
     "StatusRecord",
@@ -52,6 +60,7 @@ __all__ = [
     "TokenRecord",
     "Transaction",
     "UnknownRevisionError",
+    "WorkerRecord",
     "canonical_json",
     "sha256_hex",
 ]

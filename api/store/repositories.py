@@ -169,6 +169,13 @@ class ResultRepository(Repository):
         head = ResultSummary(**{column.name: row[column.name] for column in RESULT_HEAD})
         return StoredResult(head=head, request=row["request"], result=row["result"])
 
+    async def of_content(self, content_sha256: str, *, since: datetime) -> StoredResult | None:
+        """Return the newest result of the same content that is not older than `since`."""
+        same = (ResultRow.content_sha256 == content_sha256, ResultRow.created_at >= since)
+        query = select(ResultRow.kind, ResultRow.id).where(*same).order_by(ResultRow.id.desc()).limit(1)
+        row = await self._row(query)
+        return await self.get(kind=row["kind"], result_id=row["id"]) if row is not None else None
+
     async def page(self, *, kind: str, before_id: str | None, limit: int) -> list[ResultSummary]:
         """Return the newest results of a kind before an id."""
         query = select(*RESULT_HEAD).where(ResultRow.kind == kind).order_by(ResultRow.id.desc()).limit(limit)

@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from api.store.audit import AuditRepository
 from api.store.engine import READ_ONLY, is_sqlite, make_engine, parse_url
 from api.store.failures import translated
+from api.store.jobs import JobRepository, WorkerRepository
 from api.store.repositories import (
     DiagnosisRepository,
     DocumentRepository,
@@ -37,6 +38,8 @@ class Transaction:
         self.statuses = StatusRepository(connection)
         self.tokens = TokenRepository(connection)
         self.diagnoses = DiagnosisRepository(connection)
+        self.jobs = JobRepository(connection)
+        self.workers = WorkerRepository(connection)
         self._connection = connection
 
     async def schema_revision(self) -> str | None:

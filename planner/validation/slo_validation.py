@@ -223,6 +223,17 @@ def _most_headroom(found: Headroom[Planned]) -> Trial[Planned] | None:
     return min(planned, key=lambda trial: sum(trial.utilisations.values()), default=None)
 
 
+def replayed_requests(request: PlanRequest) -> float:
+    """How many requests a validation replays per trial, over all workloads, before any is drawn."""
+    if request.proof is None:
+        return 0.0
+    hours_s = request.proof.hours * SECONDS_PER_HOUR
+    return sum(
+        workload.demand.requests if workload.demand is not None else workload.planned_rps * hours_s
+        for workload in request.workloads
+    )
+
+
 def _stream(workload: Workload, how: Replay, rng: np.random.Generator) -> Stream:
     """The trace as recorded, or at the requested rate or series; without a trace, requests drawn from the sizes."""
     if workload.sizes.trace is None:

@@ -13,6 +13,7 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from api.jobs.metrics import JobMetrics
 from api.schemas.power import PowerBudget
 from api.schemas.remediation import RemediationStage
 from api.schemas.targets import Phase, RayServeApplication, Target, TargetSpec, TargetStatus
@@ -126,10 +127,14 @@ def _exported() -> dict[str, set[str]]:
     """Return the labels of every series that each process exports once it has done something."""
     service, registry = ServiceMetrics(), CollectorRegistry()
     service.observe_request(method="GET", route="/v1/gpus", status=200, duration_s=0.01)
-    service.observe_plan(status="optimal", solve_s=0.1)
-    service.observe_placement(imbalance=1.01, bound=1.0, holds=True, solve_s=0.1)
-    service.observe_cap_plan(status="optimal", solve_s=0.1)
-    service.observe_simulation(policy="ladder", brakes=0, run_s=10.0)
+    jobs = JobMetrics(registry)
+    jobs.observe_start(lane="work", wait_s=0.1)
+    jobs.observe_end(kind="plan", lane="work", outcome="succeeded", run_s=1.0, cpu_s=1.0)
+    jobs.observe_lost_worker()
+    jobs.observe_result("plan", {"status": "optimal", "solve_s": 0.1})
+    jobs.observe_result("placement", {"imbalance": 1.01, "bound": 1.0, "holds": True, "solve_s": 0.1})
+    jobs.observe_result("power plan", {"status": "optimal", "solve_s": 0.1})
+    jobs.observe_result("power simulation", {"policy": "ladder", "brakes": 0, "run_s": 10.0})
     diagnosis = Diagnosis.model_validate(node_diagnosis("gpu-1")["diagnosis"])
     service.faults.observe_report(diagnosis)
     service.faults.observe_decisions([Decision(DecisionKind.REFUSE, "gpu-1", "budget: two are out")])

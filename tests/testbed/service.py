@@ -19,6 +19,7 @@ from api.client import InProcessTransport
 from api.schemas.tokens import TokenScope
 from api.server import Principal, Settings, StaticToken, create_app
 from api.store import Migrations, Store
+from tests.testbed.jobs import worker_beside
 from tests.testbed.waiting import PATIENCE_S
 
 TOKENS = {scope: f"fw_{scope.value:0<12}_{'s' * 43}" for scope in TokenScope}
@@ -92,7 +93,7 @@ def start_service() -> StartService:
             now=clock.now,
             monotonic_s=clock.monotonic_s,
         )
-        async with app.router.lifespan_context(app):
+        async with app.router.lifespan_context(app), worker_beside(app):
             yield RunningService(app=app, clock=clock, shown_tokens=shown)
 
     return start

@@ -10,6 +10,7 @@ from api.cli.common.errors import InputError
 from api.cli.common.files import option_errors
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import ExplicitRemoteOptions, RemoteOptions
+from api.cli.common.progress import record_of
 from api.cli.common.stored_results import StoredResults
 from api.cli.common.tables import Column, Table, number, print_table
 from api.schemas.faults import MAX_SEED, FaultSimulationRecord, FaultSimulationRequest, FaultSimulationSummary
@@ -88,7 +89,7 @@ def _simulate_remotely(service: RemoteOptions, **options: Any) -> None:
     with option_errors():
         request = FaultSimulationRequest.model_validate(options, strict=False)
     with service.connect() as client:
-        record = client.create_fault_simulation(request)
+        record = record_of(client, client.submit_fault_simulation(request), read=client.get_fault_simulation)
     FAULT_SIMULATIONS.print_record(record, service)
 
 

@@ -15,6 +15,7 @@ from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import ExplicitRemoteOptions, RemoteOptions
 from api.cli.common.output import Format
 from api.cli.common.plot_files import PlotOption, require_plottable
+from api.cli.common.progress import record_of
 from api.cli.common.stored_results import StoredResults
 from api.cli.common.tables import Column, number
 from api.cli.place.layout import LayoutOptions
@@ -146,7 +147,7 @@ def make(
 
 def _place_remotely(problem: PlacementProblem, service: RemoteOptions) -> Placement:
     with service.connect() as client:
-        record = client.create_placement(PlacementRequest.of(problem))
+        record = record_of(client, client.submit_placement(PlacementRequest.of(problem)), read=client.get_placement)
     PLACEMENTS.print_record(record, service)
     return record.placement
 

@@ -11,6 +11,7 @@ from api.cli.common.errors import EXIT_NEGATIVE, InputError
 from api.cli.common.files import locate_errors, read_document
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import FileArgument, GpusOption, LocalOrRemoteOptions, RemoteOptions
+from api.cli.common.progress import record_of
 from api.cli.common.stored_results import StoredResults
 from api.cli.common.tables import Column, number
 from api.cli.plan.context import (
@@ -93,6 +94,6 @@ def _solve(
 
 def _plan_remotely(request: PlanRequest, service: RemoteOptions) -> Plan:
     with service.connect() as client:
-        record = client.create_plan(request)
+        record = record_of(client, client.submit_plan(request), read=client.get_plan)
     PLANS.print_record(record, service)
     return record.plan

@@ -12,6 +12,7 @@ from api.cli.common.errors import EXIT_NEGATIVE, InputError
 from api.cli.common.files import STDIN, build_model, read_document, read_file
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import ExplicitRemoteOptions, FileArgument, RemoteOptions
+from api.cli.common.progress import record_of
 from api.cli.power.plan_output import print_caps, print_headroom
 from fleet.documents import Document, read_model
 from fleet.solvers import Limits, Solver
@@ -97,7 +98,7 @@ def _plan_remotely(service: RemoteOptions, **fields: Any) -> None:
 
     request = build_model(CapPlanRequest, "power plan", **fields)
     with service.connect() as client:
-        record = client.create_power_plan(request)
+        record = record_of(client, client.submit_power_plan(request), read=client.get_power_plan)
     POWER_PLANS.print_record(record, service)
     if not record.plan.status.has_mix:
         raise typer.Exit(EXIT_NEGATIVE)

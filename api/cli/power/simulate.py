@@ -12,6 +12,7 @@ from api.cli.common.files import name_of, option_errors, read_file, read_text, r
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import ExplicitRemoteOptions, RemoteOptions
 from api.cli.common.plot_files import PlotOption, require_plottable
+from api.cli.common.progress import record_of
 from api.cli.power.simulate_output import print_row
 from fleet.gpus import builtin_gpus
 from power.measured_models.document import PowerShares
@@ -140,7 +141,7 @@ def _simulate_remotely(request: RowRequest, sources: Sources, service: RemoteOpt
     with option_errors():
         request = SimulationRequest.of(request, sources)
     with service.connect() as client:
-        record = client.create_power_simulation(request)
+        record = record_of(client, client.submit_power_simulation(request), read=client.get_power_simulation)
     POWER_SIMULATIONS.print_record(record, service)
 
 

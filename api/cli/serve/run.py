@@ -1,4 +1,4 @@
-"""`fleetwright serve`: run the API, and on SQLite the controller, in one process."""
+"""`fleetwright serve`: run the API, and on SQLite the controller inside it and a worker as its child."""
 
 import asyncio
 import socket
@@ -16,6 +16,7 @@ from api.cli.common.errors import input_errors
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.sockets import listen
 from api.cli.serve.database import open_migrations, read_settings
+from api.cli.serve.embedded_worker import keep_worker
 from api.cli.serve.inprocess_controller import controller_token, run_controller
 from api.server import Settings, StaticToken, create_app
 from api.server.settings import LogFormat
@@ -32,8 +33,9 @@ log = structlog.get_logger(__name__)
 class _Server(uvicorn.Server):
     """Runs background work while uvicorn listens."""
 
-    def __init__(self, config: uvicorn.Config, *beside: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, service: FastAPI, config: uvicorn.Config, *beside: Callable[[], Awaitable[None]]) -> None:
         super().__init__(config)
+        self._service = service
         self._beside = beside
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -44,6 +46,7 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop the background work, then the parts that it uses."""
+        self._service.state.service.jobs.stop_waiting()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -70,6 +73,10 @@ def serve(
         bool | None,
         typer.Option("--controller/--no-controller", help="Run the controller too.", show_default="on SQLite"),
     ] = None,
+    worker: Annotated[
+        bool | None,
+        typer.Option("--worker/--no-worker", help="Run a worker for jobs too, as a process.", show_default="on SQLite"),
+    ] = None,
     anonymous_read: Annotated[
         bool | None, typer.Option("--anonymous-read", help="Reading needs no token. Only on loopback.")
     ] = None,
@@ -77,17 +84,17 @@ def serve(
         bool | None, typer.Option("--insecure-no-auth", help="No request needs a token. Only on loopback.")
     ] = None,
 ) -> None:
-    """Serve the API, on SQLite with the controller inside.
+    """Serve the API, on SQLite with a controller and a worker.
 
     Environment variables hold all settings, such as FLEETWRIGHT_DATABASE_URL; options take precedence.
     """
     settings = read_settings(host=host, port=port, anonymous_read=anonymous_read, insecure_no_auth=insecure_no_auth)
     console = settings.log_format is LogFormat.CONSOLE
     configure_logs(level=settings.log_level, libraries=settings.log_level, console=console)
-    asyncio.run(_serve(settings, with_controller=controller))
+    asyncio.run(_serve(settings, with_controller=controller, with_worker=worker))
 
 
-async def _serve(settings: Settings, *, with_controller: bool | None) -> None:
+async def _serve(settings: Settings, *, with_controller: bool | None, with_worker: bool | None) -> None:
     database_url = settings.database_url.get_secret_value()
     embedded = database_url.startswith("sqlite")
     with open_migrations(settings) as migrations:
@@ -100,7 +107,10 @@ async def _serve(settings: Settings, *, with_controller: bool | None) -> None:
     beside: list[Callable[[], Awaitable[None]]] = [partial(_print_url, settings, listener)]
     if with_controller if with_controller is not None else embedded:
         beside.append(partial(run_controller, service, token))
+    if with_worker if with_worker is not None else embedded:
+        beside.append(partial(keep_worker, settings))
     server = _Server(
+        service,
         uvicorn.Config(
             service,
             log_config=None,

@@ -1,33 +1,28 @@
 """`/v1/faults/diagnoses`: store and read diagnoses that fault monitors report, with their bundles."""
 
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import Response
 
+from api.jobs.bundles import text_of as unpacked
+from api.jobs.diagnoses import audit_detail, head_of, read_report, record_of, refuse_invalid, summary_of, with_expiry
+from api.jobs.kinds import BUNDLE_REPLAY, DIAGNOSES_PATH, DIAGNOSIS
 from api.schemas.faults import BundleReplay, DiagnosisRecord, DiagnosisReport, DiagnosisSummary, ExpiryChange
 from api.schemas.pages import Page
 from api.server.auth import Operator, Planner, Reader
-from api.server.bundles import checked, replayed, text_of
 from api.server.cursors import Paging
-from api.server.diagnoses import (
-    audit_detail,
-    head_of,
-    read_report,
-    record_of,
-    refuse_invalid,
-    stored_diagnosis,
-    summary_of,
-    with_expiry,
-)
 from api.server.idempotency import IdempotencyKey, IdempotentRequest, Reply
+from api.server.job_requests import ACCEPTED, PREFER, run_job, run_raw_job, text_of
 from api.server.openapi import WITH_BODY, Responses, problems
-from api.server.problems import conflict
-from api.server.route import ServiceRoute
+from api.server.problems import conflict, not_found
+from api.server.route import ServiceRoute, reads_raw
+from api.server.routes.jobs import output_response
 from api.server.service import Service, ServiceOf
 from api.server.uuid7 import ID_PATTERN, new_id
-from api.store import Transaction
+from api.store import DiagnosisHead, JobRecord, Transaction
 
 router = APIRouter(tags=["faults"], route_class=ServiceRoute)
 DiagnosisId = Annotated[str, Path(pattern=ID_PATTERN)]
@@ -41,14 +36,38 @@ AS_LINES: Responses = {
 }
 
 
+async def _report_raw(request: Request) -> Response:
+    service: Service = request.app.state.service
+    return await run_raw_job(request, service, kind=DIAGNOSIS, respond=partial(_stored_response, service))
+
+
+async def _stored_response(service: Service, job: JobRecord) -> Response:
+    """Respond with the diagnosis that a job has stored with its bundle."""
+    async with service.store.reading() as tx:
+        head = await stored_diagnosis(tx, job.id)
+    service.metrics.faults.observe_report(read_report(head).diagnosis)
+    return Response(
+        content=record_of(head).model_dump_json(),
+        status_code=HTTPStatus.CREATED,
+        headers=_location(head),
+        media_type="application/json",
+    )
+
+
+def _location(head: DiagnosisHead) -> dict[str, str]:
+    return {"Location": f"/v1/faults/diagnoses/{head.id}"}
+
+
 @router.post(
     "/v1/faults/diagnoses",
     name="Report a diagnosis",
     operation_id="report_diagnosis",
     status_code=HTTPStatus.CREATED,
     response_model=DiagnosisRecord,
-    responses=problems(409, *WITH_BODY),
+    responses=ACCEPTED | problems(409, *WITH_BODY),
+    dependencies=[PREFER],
 )
+@reads_raw(_report_raw)
 async def report_diagnosis(
     body: DiagnosisReport,
     request: Request,
@@ -57,18 +76,25 @@ async def report_diagnosis(
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Store a diagnosis.  The quarantine policy uses it until it expires."""
+    refuse_invalid(body)
+    if body.bundle is not None:
+        return await run_job(
+            request,
+            service,
+            principal,
+            kind=DIAGNOSIS,
+            text=text_of(await request.body()),
+            respond=partial(_stored_response, service),
+            key=idempotency_key,
+        )
     idempotent = await IdempotentRequest.of(request, service=service, principal=principal, key=idempotency_key)
     if (saved := await idempotent.saved()) is not None:
         return saved
-    refuse_invalid(body)
-    text = body.bundle
-    bundle = await service.solver_pool.solve(lambda: checked(text)) if text is not None else None
     now = service.now()
-    sha256 = bundle.sha256 if bundle is not None else None
-    head = head_of(body, diagnosis_id=new_id(now), now=now, actor=principal.actor, bundle_sha256=sha256)
+    head = head_of(body, diagnosis_id=new_id(now), now=now, actor=principal.actor, bundle_sha256=None)
 
     async def work(tx: Transaction) -> Reply:
-        await tx.diagnoses.add(head, bundle=bundle.packed if bundle is not None else None)
+        await tx.diagnoses.add(head, bundle=None)
         await service.audit(
             tx,
             actor=principal.actor,
@@ -76,7 +102,7 @@ async def report_diagnosis(
             subject=f"faults/diagnoses/{head.id}",
             detail=audit_detail(head, body.diagnosis),
         )
-        return Reply(body=record_of(head).model_dump_json(), headers={"Location": f"/v1/faults/diagnoses/{head.id}"})
+        return Reply(body=record_of(head).model_dump_json(), headers=_location(head))
 
     response = await idempotent.write(work)
     service.metrics.faults.observe_report(body.diagnosis)
@@ -136,24 +162,41 @@ async def put_expiry(
 )
 async def get_bundle(diagnosis_id: DiagnosisId, service: ServiceOf, _principal: Reader) -> Response:
     """The evidence of the diagnosis, as `fleetwright faults replay` takes it."""
-    return Response(content=text_of(await _packed(service, diagnosis_id)), media_type=BUNDLE_MEDIA_TYPE)
+    return Response(content=unpacked(await _packed(service, diagnosis_id)), media_type=BUNDLE_MEDIA_TYPE)
 
 
 @router.post(
     "/v1/faults/diagnoses/{diagnosis_id}/replay",
     name="Replay a diagnosis's bundle",
     operation_id="replay_diagnosis_bundle",
-    responses=problems(404, 409),
+    response_model=BundleReplay,
+    responses=ACCEPTED | problems(404, 409),
+    dependencies=[PREFER],
 )
-async def replay_bundle(diagnosis_id: DiagnosisId, service: ServiceOf, _principal: Planner) -> BundleReplay:
-    """The diagnoses that this version gives for the same observations.  The replay is not stored."""
-    packed = await _packed(service, diagnosis_id)
-    async with service.store.reading() as tx:
-        diagnosis = read_report(await stored_diagnosis(tx, diagnosis_id)).diagnosis
-    found = await service.solver_pool.solve(
-        lambda: replayed(packed, diagnosis_id=diagnosis_id, diagnosis=diagnosis, clock_s=service.monotonic_s)
-    )
-    service.metrics.faults.observe_replay(same=found.same)
+async def replay_bundle(
+    diagnosis_id: DiagnosisId,
+    request: Request,
+    service: ServiceOf,
+    principal: Planner,
+) -> Response:
+    """The diagnoses that this version gives for the same observations.  The replay is kept only with its job."""
+    await _packed(service, diagnosis_id)
+
+    async def respond(job: JobRecord) -> Response:
+        response = await output_response(service, job)
+        replay = BundleReplay.model_validate_json(bytes(response.body))
+        service.metrics.faults.observe_replay(same=replay.same)
+        return response
+
+    subject = f"{DIAGNOSES_PATH}/{diagnosis_id}"
+    return await run_job(request, service, principal, kind=BUNDLE_REPLAY, text="", subject=subject, respond=respond)
+
+
+async def stored_diagnosis(tx: Transaction, diagnosis_id: str) -> DiagnosisHead:
+    """Return a stored diagnosis, or raise 404."""
+    found = await tx.diagnoses.get(diagnosis_id)
+    if found is None:
+        raise not_found(f"diagnosis {diagnosis_id}")
     return found
 
 

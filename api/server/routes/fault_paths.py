@@ -1,70 +1,49 @@
-"""`/v1/faults/paths`: assign the connections of a job to cables, within limits that are checked before the work."""
+"""`/v1/faults/paths`: assign the connections of a job to cables."""
 
-from collections.abc import Iterator
-from typing import Final
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
 
-from fastapi import APIRouter
-
+from api.jobs.kinds import FAULT_PATHS
 from api.schemas.fault_paths import PathsRequest, PathsResponse
 from api.server.auth import Planner
-from api.server.catalogues import TOPOLOGY
+from api.server.job_requests import ACCEPTED, PREFER, run_job, run_raw_job, text_of
 from api.server.openapi import WITH_BODY, problems
-from api.server.route import ServiceRoute
-from api.server.service import ServiceOf
-from faults.path_planning import TrafficJob, choices, make_plan, traffic_of
-from fleet.documents import RuleError, Violation
-from fleet.topology import Topology, TopologyIndex
-from fleet.topology.hostlist import count, expand
-
-MAX_CONNECTIONS: Final = 16_384  # of 1,024 NICs with 100 draws: 11 s of a core (November 2026)
-MAX_DRAWN: Final = 100 * MAX_CONNECTIONS
-MAX_CABLES: Final = 262_144
+from api.server.route import ServiceRoute, reads_raw
+from api.server.routes.jobs import output_response
+from api.server.service import Service, ServiceOf
+from api.store import JobRecord
 
 router = APIRouter(tags=["faults"], route_class=ServiceRoute)
 
 
+async def _plan_raw(request: Request) -> Response:
+    service: Service = request.app.state.service
+
+    async def respond(job: JobRecord) -> Response:
+        return await output_response(service, job)
+
+    return await run_raw_job(request, service, kind=FAULT_PATHS, respond=respond)
+
+
 @router.post(
-    "/v1/faults/paths", name="Plan a job's paths", operation_id="plan_fault_paths", responses=problems(*WITH_BODY)
+    "/v1/faults/paths",
+    name="Plan a job's paths",
+    operation_id="plan_fault_paths",
+    response_model=PathsResponse,
+    responses=ACCEPTED | problems(*WITH_BODY),
+    dependencies=[PREFER],
 )
-async def plan_paths(body: PathsRequest, service: ServiceOf, _principal: Planner) -> PathsResponse:
-    """The least loaded assignment, compared with hashing.  The service stores nothing."""
-    topology = body.topology
-    if topology is None:
-        async with service.store.reading() as tx:
-            topology = await TOPOLOGY.in_force(tx)
-    known = topology
-    return await service.solver_pool.solve(lambda: paths_of(body, known))
+@reads_raw(_plan_raw)
+async def plan_paths(
+    body: PathsRequest,  # noqa: ARG001 - checked by FastAPI; the job reads the text
+    request: Request,
+    service: ServiceOf,
+    principal: Planner,
+) -> Response:
+    """The least loaded assignment, compared with hashing.  The service keeps it only with its job."""
 
+    async def respond(job: JobRecord) -> Response:
+        return await output_response(service, job)
 
-def paths_of(request: PathsRequest, topology: Topology) -> PathsResponse:
-    """Return the plan and its figures.  Raises RuleError naming the request's field."""
-    index = topology.index
-    RuleError.raise_for(_too_large(request.job, index, draws=request.draws))
-    try:
-        plan = make_plan(traffic_of(request.job, index))
-    except RuleError as error:
-        raise RuleError((("job", *path), message) for path, message in error.violations) from error
-    rows = choices(plan)
-    response = PathsResponse.of(plan, rows, draws=request.draws, seed=request.seed)
-    return response.with_choices(rows) if request.choices else response
-
-
-def _too_large(job: TrafficJob, index: TopologyIndex, *, draws: int) -> Iterator[Violation]:
-    needed = _senders(job, index) * job.connections * (2 if job.both_ways else 1)
-    if needed > MAX_CONNECTIONS:
-        yield ("job",), f"needs {needed:,} connections, the limit here is {MAX_CONNECTIONS:,}"
-    elif needed * draws > MAX_DRAWN:
-        yield ("draws",), f"must be at most {MAX_DRAWN // needed:,} for {needed:,} connections"
-    cables = sum(len(switch.uplinks) * switch.links_per_uplink for switch in index.switches.values())
-    if cables > MAX_CABLES:
-        yield ("topology",), f"has {cables:,} cables, the limit here is {MAX_CABLES:,}"
-
-
-def _senders(job: TrafficJob, index: TopologyIndex) -> int:
-    """Count the members of all rings; for a group without NICs, use the maximum of its first node."""
-    found = sum(len(ring.members) for ring in job.rings)
-    for group in job.groups:
-        first = index.nodes.get(expand(group.nodes[0])[0])
-        nics = len(group.nics) if group.nics is not None else len(first.leaves) if first is not None else 1
-        found += sum(map(count, group.nodes)) * max(1, nics)
-    return found
+    text = text_of(await request.body())
+    return await run_job(request, service, principal, kind=FAULT_PATHS, text=text, respond=respond)

@@ -9,10 +9,10 @@ from typing import Literal
 from fastapi import APIRouter
 from fastapi.responses import Response
 
+from api.jobs.diagnoses import read_report
 from api.schemas.power import POWER_PLANS
 from api.schemas.targets import Freeze, TargetStatus
 from api.server.catalogues import ALL
-from api.server.diagnoses import read_report
 from api.server.fault_metrics import ActiveFault, FaultState
 from api.server.metrics import CONTENT_TYPE, FleetState, ReportedTarget, render_state
 from api.server.openapi import Responses, problems

@@ -1,6 +1,7 @@
 """Builds the routes of every kind of stored result: create, list, read; and export, for placements."""
 
 import json
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -8,21 +9,22 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 from pydantic_core import to_jsonable_python
 
+from api.jobs.kinds import PLACEMENT_EXPORT
+from api.jobs.results import KINDS, PLACEMENT_KIND, ResultKind, ResultT
 from api.schemas.pages import Page
 from api.schemas.results import RequestT
 from api.server.auth import Planner, Reader
 from api.server.cursors import Paging
-from api.server.idempotency import IdempotencyKey, IdempotentRequest, Reply
+from api.server.idempotency import IdempotencyKey
+from api.server.job_requests import ACCEPTED, PREFER, run_job, run_raw_job, text_of
 from api.server.openapi import WITH_BODY, Responses, problems
 from api.server.problems import not_found
-from api.server.route import ServiceRoute
+from api.server.route import ServiceRoute, reads_raw
+from api.server.routes.jobs import output_response
 from api.server.service import Service, ServiceOf
-from api.server.stored_results import KINDS, PLACEMENT_KIND, ResultKind, ResultT
-from api.server.uuid7 import ID_PATTERN, new_id
-from api.store import ResultSummary, StoredResult, Transaction, canonical_json
-from fleet.documents import read_stored
-from placement.document import Placement
-from placement.formats.engine_writers import Engine, export_placement
+from api.server.uuid7 import ID_PATTERN
+from api.store import JobRecord, StoredResult, canonical_json
+from placement.formats.engine_writers import Engine
 
 JSON, YAML = "application/json", "application/yaml"
 EXPORTED: Responses = {
@@ -46,6 +48,17 @@ def _create_route(kind: ResultKind[RequestT, ResultT]) -> APIRouter:
     router = APIRouter(route_class=ServiceRoute)
     stored = kind.type
 
+    async def respond(service: Service, job: JobRecord) -> Response:
+        found = await _stored_at(kind, job.id, service)
+        headers = {"Location": f"/v1/{stored.path}/{job.id}"}
+        return Response(
+            content=_record_text(kind, found), status_code=HTTPStatus.CREATED, headers=headers, media_type=JSON
+        )
+
+    async def create_raw(request: Request) -> Response:
+        service: Service = request.app.state.service
+        return await run_raw_job(request, service, kind=stored.name, respond=partial(respond, service))
+
     @router.post(
         f"/v1/{stored.path}",
         name=f"Create a {stored.name}",
@@ -53,56 +66,26 @@ def _create_route(kind: ResultKind[RequestT, ResultT]) -> APIRouter:
         operation_id=f"create_{kind.operation}",
         status_code=HTTPStatus.CREATED,
         response_model=stored.record,
-        responses=problems(409, *WITH_BODY),
+        responses=ACCEPTED | problems(409, *WITH_BODY),
+        dependencies=[PREFER],
     )
+    @reads_raw(create_raw)
     async def create(
-        body: stored.request,  # type: ignore[name-defined]  # FastAPI reads the annotation when the route is made
+        body: stored.request,  # type: ignore[name-defined]  # noqa: ARG001 - checked here; the job reads the text
         request: Request,
         service: ServiceOf,
         principal: Planner,
         idempotency_key: IdempotencyKey = None,
     ) -> Response:
-        idempotent = await IdempotentRequest.of(request, service=service, principal=principal, key=idempotency_key)
-        if (saved := await idempotent.saved()) is not None:
-            return saved
-        solved = await kind.solve(service, body)
-        now = service.now()
-        record = stored.record(
-            id=new_id(now),
-            created_at=now,
-            created_by=principal.actor,
-            request=body,
-            **{stored.field: solved.result},
+        return await run_job(
+            request,
+            service,
+            principal,
+            kind=stored.name,
+            text=text_of(await request.body()),
+            respond=partial(respond, service),
+            key=idempotency_key,
         )
-        columns = stored.columns(solved.result, solved.also)
-
-        async def work(tx: Transaction) -> Reply:
-            path = f"{stored.path}/{record.id}"
-            await tx.results.add(
-                StoredResult(
-                    head=ResultSummary(
-                        id=record.id,
-                        kind=stored.name,
-                        created_at=now,
-                        created_by=principal.actor,
-                        summary=canonical_json(columns),
-                    ),
-                    request=canonical_json(body.model_dump(mode="json")),
-                    result=canonical_json(solved.result.model_dump(mode="json")),
-                )
-            )
-            await service.audit(
-                tx,
-                actor=principal.actor,
-                action=f"{kind.operation.replace('_', '-')}.created",
-                subject=path,
-                detail=columns if kind.audited is None else {name: columns[name] for name in kind.audited},
-            )
-            return Reply(body=record.model_dump_json(), headers={"Location": f"/v1/{path}"})
-
-        response = await idempotent.write(work)
-        kind.observe(service.metrics, solved.result)
-        return response
 
     return router
 
@@ -150,16 +133,19 @@ def _read_routes(kind: ResultKind[Any, Any]) -> APIRouter:
         result_id: Annotated[str, Path(alias="id", pattern=ID_PATTERN)], service: ServiceOf, _principal: Reader
     ) -> Response:
         found = await _stored_at(kind, result_id, service)
-        head = {
-            "id": found.head.id,
-            "created_at": to_jsonable_python(found.head.created_at),
-            "created_by": found.head.created_by,
-        }
-        # As text: the stored JSON was validated when it was written, and large results take long to parse.
-        body = f'{canonical_json(head)[:-1]},"{stored.field}":{found.result},"request":{found.request}}}'
-        return Response(content=body, media_type=JSON)
+        return Response(content=_record_text(kind, found), media_type=JSON)
 
     return router
+
+
+def _record_text(kind: ResultKind[Any, Any], found: StoredResult) -> str:
+    """Write a record as text: the stored JSON was validated when it was written, and large results parse slowly."""
+    head = {
+        "id": found.head.id,
+        "created_at": to_jsonable_python(found.head.created_at),
+        "created_by": found.head.created_by,
+    }
+    return f'{canonical_json(head)[:-1]},"{kind.type.field}":{found.result},"request":{found.request}}}'
 
 
 def _export_route() -> APIRouter:
@@ -170,20 +156,32 @@ def _export_route() -> APIRouter:
         name="Export a placement for an engine",
         operation_id="export_placement",
         response_class=Response,
-        responses=EXPORTED | problems(404),
+        responses=EXPORTED | ACCEPTED | problems(404),
+        dependencies=[PREFER],
     )
     async def export(
         placement_id: Annotated[str, Path(alias="id", pattern=ID_PATTERN)],
         engine: Annotated[Engine, Query()],
+        request: Request,
         service: ServiceOf,
-        _principal: Reader,
+        principal: Reader,
     ) -> Response:
         """The file that the engine loads."""
-        found = await _stored_at(PLACEMENT_KIND, placement_id, service)
-        text = await service.solver_pool.wait_for(
-            lambda: export_placement(read_stored(Placement, found.result), engine)
+        await _stored_at(PLACEMENT_KIND, placement_id, service)
+
+        async def respond(job: JobRecord) -> Response:
+            media_type = YAML if engine is Engine.TRTLLM else JSON
+            return await output_response(service, job, media_type=media_type)
+
+        return await run_job(
+            request,
+            service,
+            principal,
+            kind=PLACEMENT_EXPORT,
+            text=json.dumps(engine.value),
+            subject=f"{PLACEMENT_KIND.type.path}/{placement_id}",
+            respond=respond,
         )
-        return Response(content=text, media_type=YAML if engine is Engine.TRTLLM else JSON)
 
     return router
 

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 import structlog
@@ -11,6 +12,7 @@ from api.server import Settings, create_app
 from api.store import Migrations, Store
 from tests.testbed.asgi import serving
 from tests.testbed.cli import Cli
+from tests.testbed.jobs import run_worker
 from tests.testbed.logs import logging_put_back
 from tests.testbed.server import ADMIN_TOKEN, takes_token
 from tests.testbed.waiting import wait_for
@@ -33,7 +35,11 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         schema_head=migrations.head,
         show_first_token=lambda _: None,
     )
-    with logging_put_back(), serving(app) as address, Client(address, token=ADMIN_TOKEN) as client:
+    with (
+        logging_put_back(),
+        serving(app, partial(run_worker, app)) as address,
+        Client(address, token=ADMIN_TOKEN) as client,
+    ):
         # Output of the commands is tested; it must not hold the log of the service.
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
         wait_for(lambda: takes_token(client), what="ready service")

@@ -38,6 +38,7 @@ from api.schemas.tokens import TokenRequest, TokenScope
 from faults.quarantine import NodeState, OperatorAction, PolicyMode
 from placement.formats.engine_writers import Engine
 from tests.api.client.fault_examples import EVALUATION, FAULT_EXAMPLES, FAULT_SIMULATION, PATHS, REPORT
+from tests.api.client.job_examples import JOB_EXAMPLES
 from tests.api.client.test_operations import (
     BUDGET,
     PLACEMENT_REQUEST,
@@ -96,6 +97,7 @@ EXAMPLES: dict[str, list[Call[Any]]] = {
     "replace_power_budget": [op.replace_power_budget("r", BUDGET, if_match='"1-a"')],
     "delete_power_budget": [op.delete_power_budget("r", if_match='"1-a"')],
     **FAULT_EXAMPLES,
+    **JOB_EXAMPLES,
     "list_targets": [op.list_targets()],
     "get_target": [op.get_target("t")],
     "create_target": [op.create_target("t", SPEC)],

@@ -192,9 +192,9 @@ class TestDiagnoses:
     ) -> None:
         calls = len(read_bundle(bundle_text().splitlines(keepends=True)).calls)
         async with sqlite_service.client() as client:
-            monkeypatch.setattr("api.server.bundles.MAX_CALLS", calls - 1)
+            monkeypatch.setattr("api.jobs.bundles.MAX_CALLS", calls - 1)
             refused = await client.post(DIAGNOSES, json=report())
-            monkeypatch.setattr("api.server.bundles.MAX_CALLS", calls)
+            monkeypatch.setattr("api.jobs.bundles.MAX_CALLS", calls)
             accepted = await client.post(DIAGNOSES, json=report())
         assert (refused.status_code, accepted.status_code) == (422, 201)
         assert refused.json()["detail"] == f"bundle: holds more than {calls - 1:,} calls, the limit"

@@ -8,10 +8,10 @@ import pytest
 from sqlalchemy import String
 
 import api.server
+from api.jobs.results import KINDS
 from api.schemas.tokens import TokenScope
 from api.server.catalogues import Catalogue
 from api.server.collections import Collection
-from api.server.stored_results import KINDS
 from api.server.versioned import DocumentKey
 from api.store.tables import DiagnosisRow, DocumentRow, ResultRow, TokenRow
 from faults.diagnosis import FaultClass, Scope

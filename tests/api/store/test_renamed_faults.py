@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from api.jobs.diagnoses import read_report
 from api.schemas.remediation import CaseSpec, RemediationStage
 from api.schemas.target_state import ApprovalGrant, TargetState
 from api.schemas.targets import RayServeApplication, ServeRouter, TargetSpec, TargetStatus
-from api.server.diagnoses import read_report
 from api.server.quarantine import parsed
 from api.store import DiagnosisHead, Migrations, QuarantineRecord, Store, canonical_json
 from api.store.engine import make_migration_engine, parse_url

@@ -196,7 +196,7 @@ async def test_an_improved_diagnosis_replaces_the_first_one(sqlite_service: Runn
 async def test_a_refused_bundle_does_not_prevent_the_report(
     sqlite_service: RunningService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.server.bundles.MAX_CALLS", 10)
+    monkeypatch.setattr("api.jobs.bundles.MAX_CALLS", 10)
     timed = TimedReporter(sqlite_service)
     await _reported(timed)
     (found,) = await stored_diagnoses(sqlite_service)

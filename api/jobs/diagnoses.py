@@ -16,8 +16,7 @@ from api.schemas.faults import (
     DiagnosisSummary,
     ExpiryChange,
 )
-from api.server.problems import not_found
-from api.store import DiagnosisHead, Transaction, canonical_json
+from api.store import DiagnosisHead, canonical_json
 from faults.diagnosis import Diagnosis, Scope
 from fleet.documents import read_stored
 from fleet.errors import DocumentError, Problem
@@ -85,14 +84,6 @@ def failure_domains_of(report: DiagnosisReport) -> tuple[str, ...]:
     if diagnosis.scope not in (Scope.LEAF, Scope.UPLINK):
         return ()
     return report.domains or ((diagnosis.switch,) if diagnosis.switch is not None else ())
-
-
-async def stored_diagnosis(tx: Transaction, diagnosis_id: str) -> DiagnosisHead:
-    """Return a stored diagnosis, or raise 404."""
-    found = await tx.diagnoses.get(diagnosis_id)
-    if found is None:
-        raise not_found(f"diagnosis {diagnosis_id}")
-    return found
 
 
 def with_expiry(head: DiagnosisHead, *, now: datetime, change: ExpiryChange) -> DiagnosisHead:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Final
 
+from api.jobs.outcome import refuse
 from api.schemas.faults import BundleReplay
-from api.server.problems import invalid
 from faults.bundle import Bundle, read_bundle
 from faults.detector import Job
 from faults.diagnosis import Diagnosis, Scope
@@ -38,7 +38,7 @@ def checked(text: str) -> Checked:
     try:
         packed = base64.b64decode(text, validate=True)
     except binascii.Error as error:
-        raise invalid(PATH, f"is no base64: {error}") from error
+        raise refuse(PATH, f"is no base64: {error}") from error
     unpacked = text_of(packed)
     _refuse_costly(_read(unpacked))
     return Checked(packed, json.loads(unpacked.splitlines()[-1])["sha256"])
@@ -67,11 +67,11 @@ def text_of(packed: bytes) -> bytes:
     try:
         text = unpacking.decompress(packed, MAX_BYTES + 1)
     except zlib.error as error:
-        raise invalid(PATH, f"is not gzipped: {error}") from error
+        raise refuse(PATH, f"is not gzipped: {error}") from error
     if len(text) > MAX_BYTES:
-        raise invalid(PATH, f"holds more than {MAX_BYTES // 1024**2} MiB of text, the limit")
+        raise refuse(PATH, f"holds more than {MAX_BYTES // 1024**2} MiB of text, the limit")
     if not unpacking.eof or unpacking.unused_data:
-        raise invalid(PATH, "is a broken gzip file, expected a complete one and nothing after it")
+        raise refuse(PATH, "is a broken gzip file, expected a complete one and nothing after it")
     return text
 
 
@@ -79,7 +79,7 @@ def _lines(text: bytes) -> Iterator[bytes]:
     """Yield one line after the other, so that a wrong one costs no memory for those behind it."""
     for number, line in enumerate(io.BytesIO(text), start=1):
         if number > MAX_CALLS + OTHER_LINES:
-            raise invalid(PATH, f"holds more than {MAX_CALLS:,} calls, the limit")
+            raise refuse(PATH, f"holds more than {MAX_CALLS:,} calls, the limit")
         yield line
 
 
@@ -88,13 +88,13 @@ def _read(text: bytes) -> Bundle:
         return read_bundle(_lines(text))
     except RuleError as error:
         place, message = error.violations[0]
-        raise invalid(f"{PATH}.{dotted(place)}", message) from error
+        raise refuse(f"{PATH}.{dotted(place)}", message) from error
 
 
 def _refuse_costly(bundle: Bundle) -> None:
     evaluations = sum(not isinstance(act, Observation) for act in bundle.calls)
     if (cost := evaluations * _size(bundle.job)) > MAX_RANK_EVALUATIONS:
-        raise invalid(PATH, f"needs {cost:,} evaluations of a rank or node, allowed: {MAX_RANK_EVALUATIONS:,}")
+        raise refuse(PATH, f"needs {cost:,} evaluations of a rank or node, allowed: {MAX_RANK_EVALUATIONS:,}")
 
 
 def _place(diagnosis: Diagnosis) -> tuple[object, ...]:

@@ -1,0 +1,1 @@
+"""`fleetwright jobs`: follow and cancel the work that a service does."""

@@ -1,0 +1,1 @@
+"""`fleetwright worker`: does the jobs that services accept."""

@@ -1,0 +1,396 @@
+"""Claims jobs, runs them in processes of their own, and stores what they make.
+
+Any number of workers share the table of jobs.  Each has slots per lane.  Every `BEAT_S` it counts one more beat in its
+row; a worker whose beats stand still for some seconds on the clock of another one is lost, and its jobs are queued
+again.  (No two machines compare their clocks.)  The end of a job is conditional on holding it, so a worker that only
+seemed lost changes nothing.
+"""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from importlib.metadata import version
+from typing import Final, TypeVar
+
+import structlog
+
+from api.jobs.executor import Executor, Limits
+from api.jobs.fairness import Starts, next_job
+from api.jobs.kinds import JobKind, kind_named
+from api.jobs.lost_workers import WorkerWatch
+from api.jobs.metrics import JobMetrics
+from api.jobs.outcome import (
+    CANCELLED,
+    Finished,
+    JobFailure,
+    JobLimits,
+    Solved,
+    Task,
+    cancelled,
+    defect,
+    failure_of,
+    lost,
+)
+from api.jobs.reuse import content_of, earlier_result
+from api.schemas.jobs import JobState, Lane
+from api.store import (
+    DatabaseUnavailableError,
+    JobRecord,
+    Store,
+    Transaction,
+    WorkerRecord,
+)
+
+BEAT_S: Final = 0.5
+MAX_ATTEMPTS: Final = 3
+BUSY_POLL_S: Final = 0.05
+IDLE_POLL_S: Final = 0.25
+BUSY_FOR_S: Final = 10.0  # after the last job, poll often
+CHOICE: Final = 1_000  # queued jobs among which the next one is chosen
+RETRY_S: Final = 0.5
+OUTAGE_LOG_S: Final = 60.0
+T = TypeVar("T")
+
+log = structlog.get_logger("fleetwright.worker")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    id: str = field(default_factory=lambda: f"worker-{secrets.token_hex(4)}")
+    slots: Mapping[Lane, int] = field(default_factory=lambda: {Lane.SAFETY: 1, Lane.READS: 1, Lane.WORK: 2})
+    memory_mib: int = 1024
+    limits: JobLimits = field(default_factory=JobLimits)
+    metrics_url: str | None = None
+    grace_s: float = 5.0  # for running jobs at the end
+    reuse_s: float = 3600.0  # of results of the same request and catalogues; 0: never
+    busy_poll_s: float = BUSY_POLL_S
+    idle_poll_s: float = IDLE_POLL_S
+
+
+class _FencedError(Exception):
+    """Another worker has taken over the job."""
+
+
+@dataclass(slots=True)
+class _Running:
+    job: JobRecord
+    task: asyncio.Task[None] | None = None
+    execution: asyncio.Task[Finished] | None = None
+    progress: tuple[str | None, float | None] = (None, None)
+    stored: tuple[str | None, float | None] = (None, None)
+    is_cancelled: bool = False
+    is_put_back: bool = False
+
+
+class Worker:
+    """Runs until it is stopped.  `now` dates rows; `monotonic_s` measures how long others stand still."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        executor: Executor,
+        settings: WorkerSettings,
+        metrics: JobMetrics,
+        now: Callable[[], datetime],
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._executor = executor
+        self._settings = settings
+        self._metrics = metrics
+        self._now = now
+        self._monotonic_s = monotonic_s
+        self._running: dict[str, _Running] = {}
+        self._starts = {lane: Starts() for lane in Lane}
+        self._watch = WorkerWatch(settings.id)
+        self._beats = 0
+        self._busy_until_s = 0.0
+        self._outage_logged_s = -OUTAGE_LOG_S
+        self._wake = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._ended = asyncio.Event()
+
+    def stop(self) -> None:
+        """Claim nothing more; `run` returns once the running jobs have ended or are queued again."""
+        self._stopping.set()
+        self._wake.set()
+
+    def wake(self) -> None:
+        """Look for jobs now, as a service in the same process does after it has stored one."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Work until `stop`.  An unreachable database is waited for."""
+        await self._executor.warm_up()
+        try:
+            await self._until_stored(self._register)
+        except DatabaseUnavailableError:
+            return  # stopped before the database answered
+        log.info("worker_started", worker=self._settings.id)
+        # Nothing but a job's execution is ever cancelled: a cancelled transaction leaks its connection.
+        async with asyncio.TaskGroup() as beside:
+            beside.create_task(self._keep_beating())
+            try:
+                await self._claim_jobs(beside)
+            finally:
+                await self._end_jobs()
+                self._ended.set()
+        with suppress(DatabaseUnavailableError):
+            await self._leave()
+        log.info("worker_stopped", worker=self._settings.id)
+
+    async def _claim_jobs(self, beside: asyncio.TaskGroup) -> None:
+        while not self._stopping.is_set():
+            self._wake.clear()
+            try:
+                while await self._claim_one(beside):
+                    self._busy_until_s = self._monotonic_s() + BUSY_FOR_S
+            except DatabaseUnavailableError as error:
+                self._report_outage(error)
+            busy = self._monotonic_s() < self._busy_until_s
+            with suppress(TimeoutError):
+                await asyncio.wait_for(
+                    self._wake.wait(), self._settings.busy_poll_s if busy else self._settings.idle_poll_s
+                )
+
+    async def _claim_one(self, beside: asyncio.TaskGroup) -> bool:
+        """Start one waiting job in a lane with a free slot; False when there is none."""
+        free = [lane for lane in Lane if self._busy_slots(lane) < self._settings.slots.get(lane, 0)]
+        if not free:
+            return False
+        async with self._store.reading() as tx:
+            waiting = await tx.jobs.queued_lanes()
+            for lane in free:
+                if lane in waiting:
+                    queued, running = await tx.jobs.queued(lane=lane, limit=CHOICE), await tx.jobs.running(lane=lane)
+                    break
+            else:
+                return False
+        starts = self._starts[lane]
+        starts.forget(queued)
+        chosen = next_job(queued, running=running, starts=starts)
+        if chosen is None:
+            return False
+        now = self._now()
+        async with self._store.transaction() as tx:
+            claimed = await tx.jobs.claim(chosen.id, worker=self._settings.id, at=now)
+            job = await tx.jobs.get(chosen.id) if claimed else None
+        if job is not None:
+            starts.add(chosen)
+            self._metrics.observe_start(lane=job.lane, wait_s=(now - job.created_at).total_seconds())
+            mine = self._running[job.id] = _Running(job)
+            mine.task = beside.create_task(self._work(mine))
+        return True  # another worker was faster: there may be more
+
+    def _busy_slots(self, lane: Lane) -> int:
+        return sum(running.job.lane == lane for running in self._running.values())
+
+    async def _work(self, running: _Running) -> None:
+        """Run one job and store its end, unless it goes back to the queue."""
+        job, begun_s = running.job, self._monotonic_s()
+        outcome, cpu_s = "put-back", 0.0
+        try:
+            with structlog.contextvars.bound_contextvars(job=job.id, kind=job.kind, request_id=job.request_id):
+                finished = await self._finished(running)
+                if finished is not None:
+                    await self._store_any_end(job, finished)
+                    cpu_s = finished.cpu_s
+                    outcome = finished.outcome.kind if isinstance(finished.outcome, JobFailure) else "succeeded"
+        except _FencedError:
+            outcome = "fenced"
+            log.warning("job_fenced", job=job.id)
+        except DatabaseUnavailableError:
+            log.warning("job_not_stored", job=job.id)  # this worker stops; another one takes the job over
+        finally:
+            del self._running[job.id]
+            self._wake.set()
+            run_s = self._monotonic_s() - begun_s
+            self._metrics.observe_end(kind=job.kind, lane=job.lane, outcome=outcome, run_s=run_s, cpu_s=cpu_s)
+
+    async def _finished(self, running: _Running) -> Finished | None:
+        """Return the end of a job; None when the worker stops before."""
+        try:
+            return await self._outcome(running)
+        except asyncio.CancelledError:
+            return None if running.is_put_back else Finished(cancelled())
+        except DatabaseUnavailableError:
+            raise
+        except Exception as error:
+            if (failure := failure_of(error)) is not None:
+                return Finished(failure)
+            log.exception("job_broke")
+            return Finished(defect())
+
+    async def _outcome(self, running: _Running) -> Finished:
+        job = running.job
+        kind = kind_named(job.kind)
+        task, cached = await self._until_stored(lambda: self._prepare(kind, job))
+        if cached is not None:
+            return Finished(cached)
+        if running.is_cancelled or running.is_put_back:
+            raise asyncio.CancelledError
+        limits = Limits(memory_mib=self._settings.memory_mib, deadline_s=job.deadline_s, lane=Lane(job.lane))
+
+        def report(phase: str, share: float | None) -> None:
+            running.progress = (phase, share)
+
+        running.execution = asyncio.create_task(self._executor.run(task, limits=limits, report=report))
+        finished = await running.execution
+        running.execution = None
+        if finished.defect is not None:
+            log.error("job_defect", traceback=finished.defect)
+        elif isinstance(finished.outcome, JobFailure):
+            log.info("job_failed", failure=finished.outcome.kind, detail=finished.outcome.detail)
+        else:
+            outcome = replace(finished.outcome, content_sha256=content_of(kind, task))
+            return replace(finished, outcome=outcome)
+        return finished
+
+    async def _store_any_end(self, job: JobRecord, finished: Finished) -> None:
+        """Store the end; if that is impossible, store that the job failed, so that it is not held for ever."""
+        try:
+            await self._until_stored(lambda: self._store_end(job, finished))
+        except (_FencedError, DatabaseUnavailableError):
+            raise
+        except Exception:
+            log.exception("job_not_stored")
+            await self._until_stored(lambda: self._store_end(job, Finished(defect(), cpu_s=finished.cpu_s)))
+
+    async def _prepare(self, kind: JobKind, job: JobRecord) -> tuple[Task, Solved | None]:
+        """Read what the job needs, and the stored result of the same request and inputs."""
+        async with self._store.reading() as tx:
+            request = await tx.jobs.request_of(job.id) or ""
+            inputs = await kind.gather(tx, job, request)
+            task = Task(
+                id=job.id, kind=job.kind, request=request, inputs=inputs, limits=self._settings.limits, now=self._now()
+            )
+            return task, await earlier_result(tx, kind, task, reuse_s=self._settings.reuse_s)
+
+    async def _store_end(self, job: JobRecord, finished: Finished) -> None:
+        outcome, now, kept = finished.outcome, self._now(), None
+        kind = kind_named(job.kind) if isinstance(outcome, Solved) else None
+        state, failure = JobState.SUCCEEDED, None
+        if isinstance(outcome, JobFailure):
+            failure = outcome.to_json()
+            state = JobState.CANCELLED if outcome.kind == CANCELLED else JobState.FAILED
+        elif kind is not None and kind.store is None:
+            kept = outcome.output
+        async with self._store.transaction() as tx:
+            held = await tx.jobs.finish(
+                job.id,
+                worker=self._settings.id,
+                state=state,
+                at=now,
+                output=kept,
+                failure=failure,
+                cpu_s=finished.cpu_s,
+            )
+            if not held:
+                raise _FencedError
+            if isinstance(outcome, Solved) and kind is not None and kind.store is not None:
+                await kind.store(tx, job, outcome, now)
+        if isinstance(outcome, Solved) and outcome.observed:
+            self._metrics.observe_result(job.kind, outcome.observed)
+
+    async def _keep_beating(self) -> None:
+        while not self._ended.is_set():
+            try:
+                await self._beat()
+            except DatabaseUnavailableError as error:
+                self._report_outage(error)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), BEAT_S)
+
+    async def _beat(self) -> None:
+        self._beats += 1
+        async with self._store.transaction() as tx:
+            if not await tx.workers.beat(self._settings.id, beats=self._beats):
+                await tx.workers.put(self._record())
+            for running in self._running.values():
+                if running.progress != running.stored:
+                    phase, share = running.stored = running.progress
+                    await tx.jobs.set_progress(running.job.id, worker=self._settings.id, phase=phase, share=share)
+            held = await tx.jobs.held_by(self._settings.id)
+        for job_id, running in self._running.items():
+            if held.get(job_id, False) and not running.is_cancelled:
+                running.is_cancelled = True
+                if running.execution is not None:
+                    running.execution.cancel()
+        await self._take_over()
+
+    async def _take_over(self) -> None:
+        """Queue the jobs of lost workers again."""
+        async with self._store.reading() as tx:
+            workers, orphans = await tx.workers.all(), await tx.jobs.orphan_workers()
+        for name in self._watch.lost(workers, orphans=orphans, now_s=self._monotonic_s()):
+            async with self._store.transaction() as tx:
+                failure = lost(MAX_ATTEMPTS).to_json()
+                await tx.jobs.put_back(worker=name, max_attempts=MAX_ATTEMPTS, at=self._now(), failure=failure)
+                await tx.workers.remove(name)
+            self._metrics.observe_lost_worker()
+            log.warning("worker_lost", worker=name)
+
+    async def _register(self) -> None:
+        """Enter the table of workers; jobs of an earlier process with this id are queued again."""
+        async with self._store.transaction() as tx:
+            await self._put_back(tx, counted=True)
+            await tx.workers.put(self._record())
+
+    async def _end_jobs(self) -> None:
+        """Let the running jobs end for a while, then end their executions."""
+        tasks = [running.task for running in self._running.values() if running.task is not None]
+        if not tasks:
+            return
+        await asyncio.wait(tasks, timeout=self._settings.grace_s)
+        for running in self._running.values():
+            running.is_put_back = True
+            if running.execution is not None:
+                running.execution.cancel()
+        await asyncio.wait(tasks)
+
+    async def _leave(self) -> None:
+        """Queue what is left again, and leave the table of workers."""
+        async with self._store.transaction() as tx:
+            await self._put_back(tx, counted=False)
+            await tx.workers.remove(self._settings.id)
+
+    async def _put_back(self, tx: Transaction, *, counted: bool) -> None:
+        await tx.jobs.put_back(
+            worker=self._settings.id,
+            max_attempts=MAX_ATTEMPTS,
+            at=self._now(),
+            failure=lost(MAX_ATTEMPTS).to_json(),
+            counted=counted,
+        )
+
+    def _record(self) -> WorkerRecord:
+        return WorkerRecord(
+            id=self._settings.id,
+            beats=self._beats,
+            started_at=self._now(),
+            version=version("fleetwright"),
+            metrics_url=self._settings.metrics_url,
+        )
+
+    def _report_outage(self, error: DatabaseUnavailableError) -> None:
+        """Log an outage once a minute."""
+        if (now_s := self._monotonic_s()) >= self._outage_logged_s + OUTAGE_LOG_S:
+            self._outage_logged_s = now_s
+            log.warning("worker_database_failed", failure=error.failure.value, cause=error.cause)
+
+    async def _until_stored(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Repeat a transaction until the database takes it, or the worker stops."""
+        while True:
+            try:
+                return await work()
+            except DatabaseUnavailableError as error:
+                self._report_outage(error)
+                if self._stopping.is_set():
+                    raise
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopping.wait(), RETRY_S)

@@ -1,0 +1,23 @@
+"""One call of each operation on jobs."""
+
+from typing import Any
+
+from api.client import job_operations as jobs
+from api.client import operations as op
+from api.client.calls import Call
+from api.schemas.power import CapPlanRequest
+from tests.api.client.fault_examples import FAULT_SIMULATION
+from tests.api.client.test_operations import PLACEMENT_REQUEST, PLAN_REQUEST, SIMULATION_REQUEST, TREE
+
+JOB_EXAMPLES: dict[str, list[Call[Any]]] = {
+    "submit_plan": [op.submit_plan(PLAN_REQUEST)],
+    "submit_placement": [op.submit_placement(PLACEMENT_REQUEST)],
+    "submit_power_simulation": [op.submit_power_simulation(SIMULATION_REQUEST)],
+    "submit_power_plan": [op.submit_power_plan(CapPlanRequest(tree=TREE))],
+    "submit_fault_simulation": [op.submit_fault_simulation(FAULT_SIMULATION)],
+    "list_jobs": [jobs.list_jobs()],
+    "get_job": [jobs.get_job("j")],
+    "cancel_job": [jobs.cancel_job("j")],
+    "get_job_output": [jobs.get_job_output("j")],
+    "follow_job": [jobs.follow_job("j")],
+}
