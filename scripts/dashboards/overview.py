@@ -64,6 +64,7 @@ def overview() -> Dashboard:
             Row("Now", _now()),
             Row("Planned and applied", _targets()),
             Row("Planning", _planning()),
+            Row("Expert placement", _jobs()),
             Row("Expert placement", _placement()),
             Row("API", _api()),
             Row("Controller", _controller()),
@@ -162,6 +163,48 @@ def _planning() -> list[Panel]:
             "Document versions",
             "Version in force of each stored document; 0 is the built-in version.",
             highest("fleetwright_document_version", by="kind"),
+        ),
+    ]
+
+
+def _jobs() -> list[Panel]:
+    return [
+        bars(
+            "Ended jobs",
+            "By kind and outcome; an outcome other than `succeeded` names the failure.",
+            increase("fleetwright_jobs_total", by="kind, outcome"),
+            width=6,
+        ),
+        lines(
+            "Running jobs",
+            "Jobs that workers run now, by lane.",
+            one(f"sum by (lane) (fleetwright_jobs_running{{{HERE}}})", legend="{{lane}}"),
+            width=6,
+        ),
+        durations(
+            "Wait for a worker",
+            "Time from acceptance to start, 95 %.",
+            one(quantile(0.95, "fleetwright_job_wait_seconds", by="lane"), legend="{{lane}}"),
+            width=6,
+        ),
+        durations(
+            "Run time",
+            "Time from start to end, 95 %.",
+            one(quantile(0.95, "fleetwright_job_run_seconds", by="kind"), legend="{{kind}}"),
+            width=6,
+        ),
+        lines(
+            "Processor time of jobs",
+            "Cores in use, by kind.",
+            one(
+                f"sum by (kind) (rate(fleetwright_job_cpu_seconds_total{{{HERE}}}[$__rate_interval]))",
+                legend="{{kind}}",
+            ),
+        ),
+        bars(
+            "Lost workers",
+            "Workers whose beats stood still; their jobs start again elsewhere.",
+            one(f"sum(increase(fleetwright_workers_lost_total{{{HERE}}}[$__rate_interval]))", legend="lost"),
         ),
     ]
 
