@@ -9,12 +9,14 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from api.store.errors import StoreError
+from api.store.time_limits import limit_postgresql, limit_sqlite
 
 SQLITE_BUSY_TIMEOUT_MS = 10_000
 POOL_SIZE = 10  # connections per process: well under PostgreSQL's default of 100 with several replicas
-POOL_OVERFLOW = 5
-POOL_TIMEOUT_S = 30.0
-CONNECT_TIMEOUT_S = 10
+POOL_LIMIT = 15  # on PostgreSQL, for a moment
+# Short: what waits here has not begun, and its caller may try again.
+POOL_TIMEOUT_S = 6.0
+CONNECT_TIMEOUT_S = 6
 
 DRIVERS = ("sqlite+aiosqlite", "postgresql+psycopg")
 # On SQLite a writer takes the lock at once: a deferred transaction that starts to write fails with SQLITE_BUSY
@@ -47,19 +49,21 @@ def is_sqlite(url: URL) -> bool:
 
 def make_engine(url: URL) -> AsyncEngine:
     if not is_sqlite(url):
-        return create_async_engine(
+        engine = create_async_engine(
             url,
             pool_size=POOL_SIZE,
-            max_overflow=POOL_OVERFLOW,
+            max_overflow=POOL_LIMIT - POOL_SIZE,
             pool_timeout=POOL_TIMEOUT_S,
-            pool_pre_ping=True,
             hide_parameters=True,  # statements in errors and logs carry no values
             connect_args={"connect_timeout": CONNECT_TIMEOUT_S},
         )
+        limit_postgresql(engine)
+        return engine
     engine = create_async_engine(
         url, pool_size=POOL_SIZE, max_overflow=0, pool_timeout=POOL_TIMEOUT_S, hide_parameters=True
     )
     _make_durable(engine.sync_engine)
+    limit_sqlite(engine)
     return engine
 
 

@@ -23,6 +23,7 @@ _SQLITE: Final[Mapping[str, Failure]] = {
     "SQLITE_READONLY": Failure.READ_ONLY,
     "SQLITE_BUSY": Failure.TIMEOUT,
     "SQLITE_LOCKED": Failure.TIMEOUT,
+    "SQLITE_INTERRUPT": Failure.TIMEOUT,  # by `time_limits`
 }
 _SQLSTATES: Final[Mapping[str, Failure]] = {
     "25006": Failure.READ_ONLY,  # read_only_sql_transaction, as on a standby
@@ -37,19 +38,20 @@ _SQLSTATES: Final[Mapping[str, Failure]] = {
 def translated(error: DBAPIError | PoolTimeoutError) -> DatabaseUnavailableError | None:
     """Return the error of the store; None where the statement itself is wrong."""
     if isinstance(error, PoolTimeoutError):
-        return _unavailable(Failure.TIMEOUT, "PoolTimeoutError")
+        return failed(Failure.TIMEOUT, "PoolTimeoutError")
     code = _code(error.orig)
     cause = f"{type(error.orig).__name__} {code}".strip()
     if (known := _known(code)) is not None:
-        return _unavailable(known, cause)
+        return failed(known, cause)
     if isinstance(error, ProgrammingError):  # a missing table or column
-        return _unavailable(Failure.SCHEMA, cause)
+        return failed(Failure.SCHEMA, cause)
     if isinstance(error, OperationalError | InterfaceError) or error.connection_invalidated:
-        return _unavailable(Failure.UNAVAILABLE, cause)
+        return failed(Failure.UNAVAILABLE, cause)
     return None
 
 
-def _unavailable(failure: Failure, cause: str) -> DatabaseUnavailableError:
+def failed(failure: Failure, cause: str) -> DatabaseUnavailableError:
+    """Create the error of a cause, which the log names too."""
     return DatabaseUnavailableError(_MESSAGES[failure], failure=failure, cause=cause)
 
 

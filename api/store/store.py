@@ -1,8 +1,11 @@
 """Provides transactions over all repositories."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy.exc import DBAPIError
@@ -10,8 +13,9 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from api.store.audit import AuditRepository
-from api.store.engine import READ_ONLY, is_sqlite, make_engine, parse_url
-from api.store.failures import translated
+from api.store.engine import POOL_LIMIT, POOL_SIZE, READ_ONLY, is_sqlite, make_engine, parse_url
+from api.store.errors import Failure
+from api.store.failures import failed, translated
 from api.store.jobs import JobRepository, WorkerRepository
 from api.store.repositories import (
     DiagnosisRepository,
@@ -23,6 +27,7 @@ from api.store.repositories import (
     StatusRepository,
     TokenRepository,
 )
+from api.store.time_limits import LOCK_WAIT_S
 
 
 class Transaction:
@@ -49,31 +54,70 @@ class Transaction:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class PoolUsage:
+    """Counts connections of this process."""
+
+    in_use: int
+    limit: int
+
+
 class Store:
+    """Opens transactions.  `observe_wait_s` receives how long each of them waited for a connection."""
+
+    observe_wait_s: Callable[[float], None] = staticmethod(lambda _wait_s: None)
+
     def __init__(self, database_url: str) -> None:
         url = parse_url(database_url)
         self._engine = make_engine(url)
         # SQLite has one writer.  This lock is fair and cheap; SQLite's busy handler is neither.
-        self._writer = asyncio.Lock() if is_sqlite(url) else nullcontext()
+        self._writer = asyncio.Lock() if is_sqlite(url) else None
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
         """Commit the whole block, or roll it back when it raises."""
-        async with self._writer:
+        async with _held(self._writer):
             with _translated():
-                async with self._engine.begin() as connection:
+                async with self._connected() as connection, connection.begin():
                     yield Transaction(connection)
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[Transaction]:
         """Open a read-only block with one consistent view, which never blocks a writer."""
         with _translated():
-            async with self._engine.connect() as connection:
+            async with self._connected() as connection:
                 await connection.execution_options(**READ_ONLY[connection.dialect.name])
                 yield Transaction(connection)
 
+    def pool_usage(self) -> PoolUsage:
+        pool: Any = self._engine.pool
+        return PoolUsage(in_use=pool.checkedout(), limit=POOL_SIZE if self._writer is not None else POOL_LIMIT)
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[AsyncConnection]:
+        started_s = time.monotonic()
+        async with self._engine.connect() as connection:
+            self.observe_wait_s(time.monotonic() - started_s)
+            yield connection
+
     async def close(self) -> None:
         await self._engine.dispose()
+
+
+@asynccontextmanager
+async def _held(lock: asyncio.Lock | None) -> AsyncIterator[None]:
+    if lock is None:
+        yield
+        return
+    try:
+        async with asyncio.timeout(LOCK_WAIT_S):
+            await lock.acquire()
+    except TimeoutError as error:
+        raise failed(Failure.TIMEOUT, "the writer of this process") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @contextmanager
