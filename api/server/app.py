@@ -11,6 +11,7 @@ from starlette.routing import BaseRoute
 
 from api.server.auth import Authenticator, StaticToken
 from api.server.jobs import Jobs
+from api.server.database_health import DatabaseHealth
 from api.server.limits import RateLimiter
 from api.server.metrics import ServiceMetrics
 from api.server.middleware import BodyLimit, HeadAsGet, LoopbackOnly, RequestObserver
@@ -64,6 +65,7 @@ def create_app(
         settings=settings,
         metrics=metrics,
         jobs=Jobs(store=store, settings=settings, now=now),
+        database_health=DatabaseHealth(store, now=now, monotonic_s=monotonic_s),
         now=now,
         monotonic_s=monotonic_s,
         schema_head=schema_head,

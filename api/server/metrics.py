@@ -67,6 +67,7 @@ class ReportedTarget:
 class FleetState:
     at: datetime
     database_up: bool
+    database_writable: bool = False
     targets: Sequence[ReportedTarget] = ()
     frozen: bool = False
     audit_entries: int = 0
@@ -90,6 +91,9 @@ class _StateCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         state = self._state
         yield GaugeMetricFamily("fleetwright_database_up", "1 while the database responds.", value=state.database_up)
+        yield GaugeMetricFamily(
+            "fleetwright_database_writable", "1 while the database takes writes.", value=state.database_writable
+        )
         if not state.database_up:
             return
         yield GaugeMetricFamily("fleetwright_frozen", "1 while the global freeze is on.", value=state.frozen)

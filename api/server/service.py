@@ -10,6 +10,7 @@ from fastapi import Depends, Request
 
 from api.server.context import current_request_id
 from api.server.jobs import Jobs
+from api.server.database_health import DatabaseHealth
 from api.server.metrics import ServiceMetrics
 from api.server.settings import Settings
 from api.store import Store, Transaction
@@ -21,6 +22,7 @@ class Service:
     settings: Settings
     metrics: ServiceMetrics
     jobs: Jobs
+    database_health: DatabaseHealth
     now: Callable[[], datetime]
     monotonic_s: Callable[[], float]
     schema_head: str

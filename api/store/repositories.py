@@ -53,6 +53,7 @@ from api.store.tables import (
     ResultRow,
     TargetStatusRow,
     TokenRow,
+    WriteProbeRow,
 )
 
 RESULT_HEAD = [column for column in ResultRow.__table__.columns if column.name not in {"request", "result"}]
@@ -251,6 +252,13 @@ class StatusRepository(Repository):
 
     async def remove(self, target: str) -> None:
         await self._connection.execute(delete(TargetStatusRow).where(TargetStatusRow.target == target))
+
+
+class WriteProbeRepository(Repository):
+    """Keeps one row of each replica, which it writes only to learn whether the database takes writes."""
+
+    async def put(self, *, replica: str, at: datetime) -> None:
+        await self._upsert(WriteProbeRow, {"replica": replica}, {"at": at})
 
 
 class LeaseRepository(Repository):

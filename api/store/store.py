@@ -26,6 +26,7 @@ from api.store.repositories import (
     ResultRepository,
     StatusRepository,
     TokenRepository,
+    WriteProbeRepository,
 )
 from api.store.time_limits import LOCK_WAIT_S
 
@@ -45,6 +46,7 @@ class Transaction:
         self.diagnoses = DiagnosisRepository(connection)
         self.jobs = JobRepository(connection)
         self.workers = WorkerRepository(connection)
+        self.write_probe = WriteProbeRepository(connection)
         self._connection = connection
 
     async def schema_revision(self) -> str | None:

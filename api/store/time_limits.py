@@ -31,7 +31,7 @@ def limit_postgresql(engine: AsyncEngine) -> None:
     """Limit statements, and replace connections that the server has closed."""
     # By statement: a pooler between the two refuses unknown parameters of a connection's start.
     event.listen(engine.sync_engine, "connect", _set_server_limits)
-    event.listen(engine.sync_engine, "checkout", _refuse_closed)
+    event.listen(engine.sync_engine, "checkout", _prepare)
     _limit(engine, _shut_down)
 
 
@@ -73,12 +73,15 @@ def _set_server_limits(connection: Any, _record: Any) -> None:
     connection.commit()  # a rollback would undo them
 
 
-def _refuse_closed(connection: Any, _record: Any, _proxy: Any) -> None:
-    """Check without a round trip: an idle connection has something to read only once the server has ended it."""
+def _prepare(connection: Any, _record: Any, _proxy: Any) -> None:
+    """Refuse a closed connection, without a round trip: an idle one is readable only once the server has ended it."""
     poll = select.poll()
     poll.register(connection.driver_connection.fileno(), select.POLLIN)
     if poll.poll(0):
         raise DisconnectionError("the server has closed this connection")
+    # After a read-only transaction the pool leaves "read write", which overrides a server that is read-only.
+    if connection.read_only is not None:
+        connection.set_read_only(None)
 
 
 def _shut_down(driver_connection: Any) -> None:

@@ -82,11 +82,12 @@ def _now() -> list[Panel]:
         ),
         stat(
             "Database",
-            "Up: every API replica reaches the database.",
-            one(f"min(fleetwright_database_up{{{HERE}}})"),
+            "Up: every API replica reads from the database and writes to it.",
+            one(f"min(fleetwright_database_up{{{HERE}}}) + min(fleetwright_database_writable{{{HERE}}})"),
             meanings=[
                 Meaning(value=0, text="down", colour=Colour.BAD),
-                Meaning(value=1, text="up", colour=Colour.GOOD),
+                Meaning(value=1, text="no writes", colour=Colour.BAD),
+                Meaning(value=2, text="up", colour=Colour.GOOD),
             ],
         ),
         stat(

@@ -48,7 +48,9 @@ async def livez() -> Health:
 
 @router.get("/readyz", name="Can it take requests", operation_id="readyz", responses=_UNAVAILABLE)
 async def readyz(service: ServiceOf) -> Health:
-    """200 once the database responds, its schema is the required one or newer, and the first token is stored."""
+    """200 once the database takes reads and writes, its schema is the required one or newer, and the first token is
+    stored.
+    """
     async with service.store.reading() as tx:
         revision = await tx.schema_revision()
     if not service.supports_schema(revision):
@@ -65,6 +67,7 @@ async def readyz(service: ServiceOf) -> Health:
             kind="first-token-not-stored",
             detail="the service starts: its first token is not stored yet",
         )
+    await service.database_health.check_writable()
     return Health(status="ok")
 
 
@@ -77,12 +80,14 @@ async def metrics(service: ServiceOf) -> Response:
 
 async def fleet_state(service: Service) -> FleetState:
     """Read everything that `/metrics` exports, or that the database is down."""
+    writable = await service.database_health.is_writable()
     try:
         async with service.store.reading() as tx:
             freeze = read_stored(Freeze, (await current(tx, FREEZE)).body or "")
             return FleetState(
                 at=service.now(),
                 database_up=True,
+                database_writable=writable,
                 targets=[target async for target in _reported(tx)],
                 frozen=freeze.frozen,
                 audit_entries=await tx.audit.length(),
@@ -93,7 +98,8 @@ async def fleet_state(service: Service) -> FleetState:
                 faults=await _faults(tx, service.now()),
                 remediation=[mark_of(case.body or "") async for case in CASES.heads(tx)],
             )
-    except DatabaseUnavailableError:
+    except DatabaseUnavailableError as error:
+        service.database_health.log_failure(error)
         return FleetState(at=service.now(), database_up=False)
 
 
