@@ -188,4 +188,8 @@ class Methods:
     revoke_token = Method(operations.revoke_token)
     list_audit = Method(operations.list_audit)
     iter_audit = Items(operations.list_audit)
+    export_audit = Method(operations.export_audit)
     check_audit = Method(operations.check_audit)
+    list_audit_checkpoints = Method(operations.list_audit_checkpoints)
+    iter_audit_checkpoints = Items(operations.list_audit_checkpoints)
+    create_audit_checkpoint = Method(operations.create_audit_checkpoint)

@@ -6,6 +6,7 @@ key belongs to the call, and every attempt sends the same key.
 """
 
 from dataclasses import dataclass, replace
+from datetime import datetime
 from http import HTTPStatus
 from typing import Any, Generic, TypeVar
 
@@ -30,7 +31,7 @@ from api.client.calls import (
     putting,
     reading,
 )
-from api.schemas.audit import AuditCheck, AuditEntry
+from api.schemas.audit import NDJSON, AuditCheck, AuditCheckpoint, AuditEntry
 from api.schemas.documents import DocumentKind, VersionInfo
 from api.schemas.faults import FAULT_SIMULATIONS
 from api.schemas.leases import Lease, LeaseClaim
@@ -66,6 +67,7 @@ TOPOLOGY = DocumentType(DocumentKind.TOPOLOGY, Topology)
 
 
 PLACING_S = 60.0  # with a trace, plus queueing
+CHECKING_S = 600.0  # some ten million entries
 SIMULATING_S = 600.0  # the default limit of a service, plus queueing
 
 
@@ -285,14 +287,52 @@ def revoke_token(token_id: str) -> Call[None]:
     return deleting(path_of("/v1/tokens/{token_id}", token_id=token_id), {})
 
 
-def list_audit(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[AuditEntry]]:
-    """Read the audit trail, newest first."""
-    return listing("/v1/audit", AuditEntry, limit=limit, cursor=cursor)
+def list_audit(
+    *,
+    limit: int | None = None,
+    cursor: str | None = None,
+    since: datetime | None = None,
+    before: datetime | None = None,
+    actor: str | None = None,
+    action: str | None = None,
+    subject: str | None = None,
+) -> Call[Page[AuditEntry]]:
+    """Read the audit trail, newest first: all entries, or those of a time, an actor, an action or a subject."""
+    call = listing("/v1/audit", AuditEntry, limit=limit, cursor=cursor)
+    moments = {"from": since, "to": before}
+    chosen = {name: moment.isoformat() for name, moment in moments.items() if moment is not None}
+    names = {"actor": actor, "action": action, "subject": subject}
+    chosen |= {name: value for name, value in names.items() if value is not None}
+    return replace(call, query={**call.query, **chosen})
 
 
-def check_audit() -> Call[AuditCheck]:
-    """Verify the whole audit chain."""
-    return reading("/v1/audit/check", as_type(AuditCheck))
+def export_audit(*, from_seq: int, to_seq: int) -> Call[bytes]:
+    """Read entries as they were written, oldest first, one JSON object a line."""
+    return Call(
+        method="GET",
+        path="/v1/audit",
+        query={"from_seq": str(from_seq), "to_seq": str(to_seq)},
+        headers={"Accept": NDJSON},
+        read=as_bytes,
+        repeatable=True,
+    )
+
+
+def check_audit(*, full: bool = False, anchor: str | None = None) -> Call[AuditCheck]:
+    """Verify the audit chain after the newest checkpoint, after an anchor (`SEQ:HASH`), or whole."""
+    call = reading("/v1/audit/check", as_type(AuditCheck))
+    query = {**({"full": "true"} if full else {}), **({"anchor": anchor} if anchor is not None else {})}
+    return replace(call, query=query, work_s=CHECKING_S)
+
+
+def list_audit_checkpoints(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[AuditCheckpoint]]:
+    """Read the checkpoints of the audit, newest first."""
+    return listing("/v1/audit/checkpoints", AuditCheckpoint, limit=limit, cursor=cursor)
+
+
+def create_audit_checkpoint() -> Call[AuditCheckpoint]:
+    """Verify the chain after the newest checkpoint, and make the last entry the next one."""
+    return posting("/v1/audit/checkpoints", None, AuditCheckpoint, success=HTTPStatus.CREATED, work_s=CHECKING_S)
 
 
 def _document_path(document_type: DocumentType[Any]) -> str:

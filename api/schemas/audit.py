@@ -1,11 +1,15 @@
 """The audit: append-only, without gaps, each entry chained to the previous one by its hash."""
 
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from fleet.documents import Frozen
+
+NDJSON = "application/x-ndjson"
+# Number and hash of an entry.
+Anchor = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,10}:[0-9a-f]{64}$")]
 
 
 class AuditEntry(Frozen):
@@ -22,8 +26,19 @@ class AuditEntry(Frozen):
 
 
 class AuditCheck(Frozen):
-    """The result of verifying the whole chain."""
+    """The result of verifying the chain."""
 
     entries: int = Field(ge=0)
     intact: bool
     first_broken_seq: int | None = None
+    checked_from_seq: int = Field(default=1, ge=1, description="The first entry whose hash was computed again.")
+    anchor: Anchor | None = Field(default=None, description="The last entry.  Keep it elsewhere for a later check.")
+
+
+class AuditCheckpoint(Frozen):
+    """A place up to which a check found the chain intact: a later check begins there."""
+
+    seq: int = Field(ge=1)
+    at: datetime
+    made_by: str
+    anchor: Anchor

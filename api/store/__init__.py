@@ -4,6 +4,8 @@ One `Store` per process.  Every change happens inside `store.transaction()`, whi
 and its idempotency record together.  Only this package imports SQLAlchemy.
 """
 
+from api.store.audit import AuditFilter
+from api.store.audit_chain import ChainCheck, ChainPlace, check_chain
 from api.store.canonical import canonical_json, sha256_hex
 from api.store.errors import (
     ConflictError,
@@ -19,6 +21,7 @@ from api.store.migrate import Migrations
 from api.store.records import (
     DEFAULT_PROJECT,
     AuditRecord,
+    CheckpointRecord,
     DiagnosisHead,
     DocumentRecord,
     JobRecord,
@@ -36,7 +39,11 @@ from api.store.store import Store, Transaction
 
 __all__ = [
     "DEFAULT_PROJECT",
+    "AuditFilter",
     "AuditRecord",
+    "ChainCheck",
+    "ChainPlace",
+    "CheckpointRecord",
     "ConflictError",
     "DatabaseUnavailableError",
     "DiagnosisHead",
@@ -62,5 +69,6 @@ __all__ = [
     "UnknownRevisionError",
     "WorkerRecord",
     "canonical_json",
+    "check_chain",
     "sha256_hex",
 ]

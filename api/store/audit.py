@@ -5,85 +5,114 @@ The head row stays locked for the rest of the transaction, so writers form a que
 """
 
 import json
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import Select, func, insert, or_, select, update
 
-from api.store.canonical import canonical_json, sha256_hex
-from api.store.records import AuditRecord
+from api.store.audit_chain import HEAD_ID, ChainPlace, check_connection, link_hash
+from api.store.canonical import canonical_json
+from api.store.records import AuditRecord, CheckpointRecord
 from api.store.repositories import Repository
-from api.store.tables import AuditHeadRow, AuditRow
+from api.store.tables import AuditCheckpointRow, AuditHeadRow, AuditRow
 
-GENESIS_HASH = "0" * 64
-HEAD_ID = 1
-BATCH = 1000
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditFilter:
+    """Selects entries; what is not set selects all."""
+
+    since: datetime | None = None
+    before: datetime | None = None
+    from_seq: int | None = None
+    to_seq: int | None = None
+    actor: str | None = None
+    actions: Sequence[str] = ()  # any of these
+    subjects: Sequence[str] = ()  # begins with any of these
+
+
+ALL_ENTRIES = AuditFilter()
 
 
 class AuditRepository(Repository):
     async def append(
         self, *, at: datetime, actor: str, action: str, subject: str, detail: Mapping[str, Any], request_id: str | None
     ) -> AuditRecord:
-        seq, previous = await self._head(lock=True)
-        unsigned = AuditRecord(seq + 1, at, actor, action, subject, detail, request_id, hash="")
-        entry = replace(unsigned, hash=link_hash(previous, unsigned))
-        values = asdict(entry) | {"detail": canonical_json(detail)}
-        await self._connection.execute(insert(AuditRow).values(**values))
+        head = await self.head(lock=True)
+        entry: dict[str, Any] = {
+            "seq": head.seq + 1,
+            "at": at,
+            "actor": actor,
+            "action": action,
+            "subject": subject,
+            "request_id": request_id,
+        }
+        detail_json = canonical_json(detail)
+        linked = link_hash(head.hash, detail_json=detail_json, **entry)
+        await self._connection.execute(insert(AuditRow).values(**entry, detail=detail_json, hash=linked))
         await self._connection.execute(
-            update(AuditHeadRow).where(AuditHeadRow.id == HEAD_ID).values(seq=entry.seq, hash=entry.hash)
+            update(AuditHeadRow).where(AuditHeadRow.id == HEAD_ID).values(seq=head.seq + 1, hash=linked)
         )
-        return entry
+        return AuditRecord(**entry, detail=detail, hash=linked)
 
     async def lock(self) -> None:
         """Lock out every other writer until this transaction ends."""
-        await self._head(lock=True)
+        await self.head(lock=True)
 
-    async def page(self, *, before_seq: int | None, limit: int) -> list[AuditRecord]:
-        """Return the newest entries before a number."""
-        query = select(AuditRow.__table__).order_by(AuditRow.seq.desc()).limit(limit)
+    async def page(self, *, before_seq: int | None, limit: int, chosen: AuditFilter = ALL_ENTRIES) -> list[AuditRecord]:
+        """Return the newest of the chosen entries before a number."""
+        query = _chosen(chosen).order_by(AuditRow.seq.desc()).limit(limit)
         if before_seq is not None:
             query = query.where(AuditRow.seq < before_seq)
-        return [_record(row) for row in await self._rows(query)]
+        return [AuditRecord(**{**row, "detail": json.loads(row["detail"])}) for row in await self._rows(query)]
+
+    async def as_written(
+        self, *, after_seq: int, limit: int, chosen: AuditFilter = ALL_ENTRIES
+    ) -> list[dict[str, Any]]:
+        """Return the oldest of the chosen entries after a number, with their details as JSON."""
+        query = _chosen(chosen).where(AuditRow.seq > after_seq).order_by(AuditRow.seq).limit(limit)
+        return await self._rows(query)
 
     async def length(self) -> int:
         """Return the number of entries according to the head."""
-        seq, _hash = await self._head()
-        return seq
+        return (await self.head()).seq
 
     async def first_broken(self) -> int | None:
         """Return the first number that is missing or whose hash does not follow; None for an intact chain."""
-        head = await self._head()
-        seq, previous = 0, GENESIS_HASH
-        async for entry in self._all():
-            seq += 1
-            if entry.seq != seq or entry.hash != link_hash(previous, entry):
-                return seq
-            previous = entry.hash
-        return None if head == (seq, previous) else seq + 1
+        return await self._connection.run_sync(
+            lambda connection: check_connection(connection, full=True).first_broken_seq
+        )
 
-    async def _head(self, *, lock: bool = False) -> tuple[int, str]:
+    async def head(self, *, lock: bool = False) -> ChainPlace:
+        """Return the end of the chain."""
         query = select(AuditHeadRow.seq, AuditHeadRow.hash).where(AuditHeadRow.id == HEAD_ID)
         row = (await self._connection.execute(query.with_for_update() if lock else query)).one()
-        return row.seq, row.hash
+        return ChainPlace(row.seq, row.hash)
 
-    async def _all(self) -> AsyncIterator[AuditRecord]:
-        """Iterate over every entry, oldest first, in batches: a chain may exceed the memory."""
-        last = 0
-        query = select(AuditRow.__table__).order_by(AuditRow.seq).limit(BATCH)
-        while rows := await self._rows(query.where(AuditRow.seq > last)):
-            for row in rows:
-                yield _record(row)
-            last = rows[-1]["seq"]
+    async def add_checkpoint(self, checkpoint: CheckpointRecord) -> None:
+        """Keep a place up to which a check found the chain intact; one that is known stays as it is."""
+        if await self._row(select(AuditCheckpointRow.seq).where(AuditCheckpointRow.seq == checkpoint.seq)) is None:
+            await self._connection.execute(insert(AuditCheckpointRow).values(**asdict(checkpoint)))
 
-
-def link_hash(previous: str, entry: AuditRecord) -> str:
-    """Hash the previous hash and every field of an entry with SHA-256."""
-    content = asdict(entry) | {"at": entry.at.isoformat(timespec="microseconds")}
-    del content["hash"]
-    return sha256_hex(previous + canonical_json(content))
+    async def checkpoints(self, *, before_seq: int | None, limit: int) -> list[CheckpointRecord]:
+        """Return the newest checkpoints before a number."""
+        query = select(AuditCheckpointRow.__table__).order_by(AuditCheckpointRow.seq.desc()).limit(limit)
+        if before_seq is not None:
+            query = query.where(AuditCheckpointRow.seq < before_seq)
+        return [CheckpointRecord(**row) for row in await self._rows(query)]
 
 
-def _record(row: Mapping[str, Any]) -> AuditRecord:
-    return AuditRecord(**{**row, "detail": json.loads(row["detail"])})
+def _chosen(chosen: AuditFilter) -> Select[Any]:
+    conditions = [
+        *([AuditRow.at >= chosen.since] if chosen.since is not None else []),
+        *([AuditRow.at < chosen.before] if chosen.before is not None else []),
+        *([AuditRow.seq >= chosen.from_seq] if chosen.from_seq is not None else []),
+        *([AuditRow.seq <= chosen.to_seq] if chosen.to_seq is not None else []),
+        *([AuditRow.actor == chosen.actor] if chosen.actor is not None else []),
+        *([AuditRow.action.in_(chosen.actions)] if chosen.actions else []),
+    ]
+    if chosen.subjects:  # compared by characters: LIKE ignores case on SQLite, and an order depends on the collation
+        starts = [func.substr(AuditRow.subject, 1, len(prefix)) == prefix for prefix in chosen.subjects]
+        conditions.append(or_(*starts))
+    return select(AuditRow.__table__).where(*conditions)

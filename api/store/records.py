@@ -34,6 +34,16 @@ class AuditRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointRecord:
+    """Is a place of the audit chain up to which a check found it intact."""
+
+    seq: int
+    hash: str
+    at: datetime
+    made_by: str
+
+
+@dataclass(frozen=True, slots=True)
 class TokenRecord:
     """Describes a token without its secret."""
 

@@ -87,7 +87,15 @@ def test_the_set_of_commands_is_complete() -> None:
         *("targets list", "targets show", "targets put", "targets set", "targets approve", "targets delete"),
         "targets table",
         *("freeze", "thaw", "controller plan"),
-        *("tokens create", "tokens list", "tokens revoke", "audit list", "audit check"),
+        *(
+            "tokens create",
+            "tokens list",
+            "tokens revoke",
+            "audit list",
+            "audit check",
+            "audit checkpoint",
+            "audit export",
+        ),
     }
 
 

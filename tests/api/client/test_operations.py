@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -82,7 +83,15 @@ PLACEMENT_REQUEST = PlacementRequest(loads=((4.0, 2.0, 1.0, 1.0), (1.0, 1.0, 1.0
         (op.list_tokens(), "GET", "/v1/tokens"),
         (op.revoke_token("0197aaaabbbb"), "DELETE", "/v1/tokens/0197aaaabbbb"),
         (op.list_audit(cursor="x"), "GET", "/v1/audit?cursor=x"),
+        (
+            op.list_audit(since=datetime(2026, 11, 21, tzinfo=UTC), actor="token:a", subject="plans/"),
+            "GET",
+            "/v1/audit?from=2026-11-21T00%3A00%3A00%2B00%3A00&actor=token%3Aa&subject=plans%2F",
+        ),
+        (op.export_audit(from_seq=1, to_seq=9), "GET", "/v1/audit?from_seq=1&to_seq=9"),
         (op.check_audit(), "GET", "/v1/audit/check"),
+        (op.check_audit(full=True, anchor="3:ab"), "GET", "/v1/audit/check?full=true&anchor=3%3Aab"),
+        (op.create_audit_checkpoint(), "POST", "/v1/audit/checkpoints"),
     ],
 )
 def test_reads_and_revocations_have_neither_body_nor_condition(call: Call[Any], method: str, path: str) -> None:

@@ -116,7 +116,10 @@ EXAMPLES: dict[str, list[Call[Any]]] = {
     "list_tokens": [op.list_tokens()],
     "revoke_token": [op.revoke_token("t")],
     "list_audit": [op.list_audit()],
+    "export_audit": [op.export_audit(from_seq=1, to_seq=9)],
     "check_audit": [op.check_audit()],
+    "list_audit_checkpoints": [op.list_audit_checkpoints()],
+    "create_audit_checkpoint": [op.create_audit_checkpoint()],
 }
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from api.schemas.tokens import TokenScope
-from api.server.routes.audit import RENAMED_ACTIONS
+from api.server.audit_query import RENAMED_ACTIONS
 from tests.testbed.service import RunningService
 
 pytestmark = pytest.mark.anyio

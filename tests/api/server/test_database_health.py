@@ -71,7 +71,7 @@ def make_read_only(url: str, *, read_only: str) -> None:
     with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
         connection.execute("SET default_transaction_read_only = off")
         name = url.rpartition("/")[2]
-        connection.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = {read_only}")  # type: ignore[arg-type]
+        connection.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = {read_only}")
         connection.execute(
             "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"

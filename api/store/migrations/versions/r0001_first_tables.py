@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from api.store.audit import GENESIS_HASH, HEAD_ID
+from api.store.audit_chain import GENESIS_HASH, HEAD_ID
 
 revision = "r0001"
 down_revision: str | None = None
