@@ -7,6 +7,7 @@ and its idempotency record together.  Only this package imports SQLAlchemy.
 from api.store.audit import AuditFilter
 from api.store.audit_chain import ChainCheck, ChainPlace, check_chain
 from api.store.canonical import canonical_json, sha256_hex
+from api.store.engine import database_file
 from api.store.errors import (
     ConflictError,
     DatabaseUnavailableError,
@@ -70,5 +71,6 @@ __all__ = [
     "WorkerRecord",
     "canonical_json",
     "check_chain",
+    "database_file",
     "sha256_hex",
 ]

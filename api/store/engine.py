@@ -1,6 +1,7 @@
 """Creates engines for both databases.  An acknowledged write survives `kill -9` and power loss."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Engine, create_engine, event, make_url
@@ -45,6 +46,15 @@ def parse_url(database_url: str) -> URL:
 
 def is_sqlite(url: URL) -> bool:
     return url.get_backend_name() == "sqlite"
+
+
+def database_file(database_url: str) -> Path | None:
+    """Return the file of an SQLite database; None for a server."""
+    try:
+        url = parse_url(database_url)
+    except StoreError:  # its message names what is wrong where the database is opened
+        return None
+    return Path(url.database) if is_sqlite(url) and url.database is not None else None
 
 
 def make_engine(url: URL) -> AsyncEngine:

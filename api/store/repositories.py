@@ -176,6 +176,13 @@ class ResultRepository(Repository):
         query = select(ResultRow.kind, ResultRow.id).where(*same).order_by(ResultRow.id.desc()).limit(1)
         row = await self._row(query)
         return await self.get(kind=row["kind"], result_id=row["id"]) if row is not None else None
+    async def exists(self, *, kind: str, result_id: str) -> bool:
+        query = select(ResultRow.id).where(ResultRow.kind == kind, ResultRow.id == result_id)
+        return await self._row(query) is not None
+
+    async def newest_id(self, kind: str) -> str | None:
+        query = select(func.max(ResultRow.id)).where(ResultRow.kind == kind)
+        return (await self._connection.execute(query)).scalar_one()
 
     async def page(self, *, kind: str, before_id: str | None, limit: int) -> list[ResultSummary]:
         """Return the newest results of a kind before an id."""
@@ -199,6 +206,9 @@ class DiagnosisRepository(Repository):
         """Return one diagnosis without its bundle."""
         row = await self._row(select(*DIAGNOSIS_HEAD).where(DiagnosisRow.id == diagnosis_id))
         return DiagnosisHead(**row) if row is not None else None
+
+    async def newest_id(self) -> str | None:
+        return (await self._connection.execute(select(func.max(DiagnosisRow.id)))).scalar_one()
 
     async def bundle(self, diagnosis_id: str) -> bytes | None:
         """Return the compressed bundle; None without one."""

@@ -1,5 +1,7 @@
 """Opens the database of a command, and converts its errors."""
 
+import fcntl
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -9,7 +11,7 @@ from pydantic import ValidationError
 
 from api.cli.common.errors import EXIT_NEGATIVE, CommandError, InputError
 from api.server import Settings
-from api.store import DatabaseUnavailableError, Migrations, StoreError, UnknownRevisionError
+from api.store import DatabaseUnavailableError, Migrations, StoreError, UnknownRevisionError, database_file
 from fleet.documents import dotted, validation_problems
 from fleet.errors import DocumentError, Problem
 
@@ -33,6 +35,31 @@ def _option_or_variable(name: str, options: Mapping[str, Any]) -> str:
     if not name:
         return ""
     return f"--{name.replace('_', '-')}" if name in options else f"FLEETWRIGHT_{name.upper()}"
+
+
+@contextmanager
+def sole_server(settings: Settings) -> Iterator[None]:
+    """Refuse a second server on one SQLite file; its workers open the file without this lock."""
+    file = database_file(settings.database_url.get_secret_value())
+    if file is None or not file.parent.is_dir():
+        yield
+        return
+    lock_file = file.with_name(f"{file.name}.lock")
+    try:
+        held = lock_file.open("a+", encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"{lock_file}: {error.strerror}", exit_code=EXIT_NEGATIVE) from error
+    with held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            held.seek(0)
+            used = f"another server uses it (process {held.read().strip()}); allowed: one server of an SQLite file"
+            raise CommandError(f"database {file}: {used}", exit_code=EXIT_NEGATIVE) from error
+        held.truncate(0)
+        held.write(f"{os.getpid()}\n")
+        held.flush()
+        yield
 
 
 @contextmanager

@@ -15,8 +15,8 @@ from api.cli.common.console import note, print_line
 from api.cli.common.errors import input_errors
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.sockets import listen
-from api.cli.serve.database import open_migrations, read_settings
 from api.cli.serve.embedded_worker import keep_worker
+from api.cli.serve.database import open_migrations, read_settings, sole_server
 from api.cli.serve.inprocess_controller import controller_token, run_controller
 from api.server import Settings, StaticToken, create_app
 from api.server.settings import LogFormat
@@ -91,7 +91,8 @@ def serve(
     settings = read_settings(host=host, port=port, anonymous_read=anonymous_read, insecure_no_auth=insecure_no_auth)
     console = settings.log_format is LogFormat.CONSOLE
     configure_logs(level=settings.log_level, libraries=settings.log_level, console=console)
-    asyncio.run(_serve(settings, with_controller=controller, with_worker=worker))
+    with sole_server(settings):
+        asyncio.run(_serve(settings, with_controller=controller, with_worker=worker))
 
 
 async def _serve(settings: Settings, *, with_controller: bool | None, with_worker: bool | None) -> None:

@@ -11,9 +11,10 @@ import pytest
 
 from tests.testbed.cli import COMMAND, Cli, Done, Shell
 from tests.testbed.processes import LOOPBACK, free_ports
-from tests.testbed.server import ADMIN_TOKEN
+from tests.testbed.server import ADMIN_TOKEN, StartServer
 
 PASSWORD = "a-secret-password"
+ONLY_ONE = "allowed: one server of an SQLite file"
 
 
 @pytest.fixture
@@ -98,6 +99,21 @@ class TestServe:
         (line,) = done.refused
         assert line.startswith(message)
         assert PASSWORD not in line
+
+    def test_a_second_server_on_one_sqlite_file_is_refused(
+        self, serve: Shell, start_server: StartServer, database: Mapping[str, str]
+    ) -> None:
+        url = database["FLEETWRIGHT_DATABASE_URL"]
+        first = start_server(url)
+        done = serve(**database)
+        assert done.code == 1
+        (line,) = done.refused
+        assert line.endswith(f"fleetwright.db: another server uses it (process {first.process.pid}); {ONLY_ONE}")
+        with first.client() as client:
+            assert client.check_audit().intact
+        first.kill()
+        with start_server(url).client() as client:
+            assert client.check_audit().intact
 
     def test_serve_reports_a_file_that_is_not_a_database(
         self, serve: Shell, database: Mapping[str, str], tmp_path: Path
