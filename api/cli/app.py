@@ -123,6 +123,8 @@ def _processes(name: str) -> App:
             from api.cli.serve.run import app
         case "migrate":
             from api.cli.serve.migrate import app
+        case "gc":
+            from api.cli.admin.gc import app
         case "controller":
             from api.cli.controller.run import app
         case "remediate":
@@ -198,6 +200,7 @@ COMMANDS: Mapping[str, LazyCommand | LazyGroup] = {
     "demo": LazyCommand(_processes, "Play a day of a chat on simulated GPUs: plan, apply, measure."),
     "serve": LazyCommand(_processes, "Serve the API, on SQLite with a controller and a worker."),
     "migrate": LazyCommand(_processes, "Migrate the schema of a database."),
+    "gc": LazyCommand(_processes, "Remove old rows from a database."),
     "controller": LazyCommand(_processes, "Apply plans to running applications."),
     "remediate": LazyCommand(_processes, "Drain bad nodes and move their training to spares."),
     "guard": LazyCommand(_processes, "Keep a row under its power budget, every two seconds."),

@@ -12,6 +12,7 @@ from starlette.routing import BaseRoute
 from api.server.auth import Authenticator, StaticToken
 from api.server.jobs import Jobs
 from api.server.database_health import DatabaseHealth
+from api.server.garbage_collection import run_garbage_collection
 from api.server.limits import RateLimiter
 from api.server.metrics import ServiceMetrics
 from api.server.middleware import BodyLimit, HeadAsGet, LoopbackOnly, RequestObserver
@@ -143,6 +144,7 @@ def _lifespan(
                 )
             else:
                 service.first_token_stored.set()
+            beside.create_task(run_garbage_collection(service, stopped_within=stopped_within))
             yield
             ending.set()
         await service.jobs.close()

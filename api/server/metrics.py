@@ -3,7 +3,7 @@
 Reading the state, rather than counting changes, gives the same values on every replica of the service.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -36,6 +36,8 @@ class ServiceMetrics:
         self._database_failures = self._counter(
             "fleetwright_database_failures", "Failed transactions, by cause.", "failure"
         )
+        self._removed = self._counter("fleetwright_gc_removed", "Rows that retention removed, by kind.", "kind")
+        self._collections = self._counter("fleetwright_gc_runs", "Removals of old rows, by outcome.", "outcome")
         self.faults = FaultMetrics(self.registry)
         add_build_info(self.registry)
 
@@ -48,6 +50,13 @@ class ServiceMetrics:
 
     def observe_database_failure(self, failure: Failure) -> None:
         self._database_failures.labels(failure=failure.value).inc()
+
+    def observe_removed(self, counts: Mapping[str, int]) -> None:
+        for kind, count in counts.items():
+            self._removed.labels(kind=kind).inc(count)
+
+    def observe_garbage_collection(self, outcome: str) -> None:
+        self._collections.labels(outcome=outcome).inc()
 
     def render(self) -> bytes:
         """Render this process's part of `/metrics`."""

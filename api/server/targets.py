@@ -32,19 +32,13 @@ async def write_freeze(service: Service, freeze: Freeze, *, precondition: Precon
     return after
 
 
-async def _plan_exists(service: Service, _name: str, spec: TargetSpec) -> None:
-    if spec.plan_id is None:
-        return
-    async with service.store.reading() as tx:
-        plan = await tx.results.get(kind=PLANS.name, result_id=spec.plan_id)
-    if plan is None:
-        raise invalid("plan_id", f"there is no plan {spec.plan_id!r}; allowed: the id of a stored plan, or null")
-
-
-async def _remove_status(_service: Service, tx: Transaction, name: str, spec: TargetSpec | None) -> None:
+async def _check_references(_service: Service, tx: Transaction, name: str, spec: TargetSpec | None) -> None:
+    """Check that the plan exists, and remove the report on a deleted target."""
+    await tx.audit.lock()  # first: a report locks it before it writes the status, and the removal of old plans too
     if spec is None:
-        await tx.audit.lock()  # first, as a report locks it before it writes the status
         await tx.statuses.remove(name)
+    elif spec.plan_id is not None and not await tx.results.exists(kind=PLANS.name, result_id=spec.plan_id):
+        raise invalid("plan_id", f"there is no plan {spec.plan_id!r}; allowed: the id of a stored plan, or null")
 
 
 TARGETS = Collection(
@@ -56,8 +50,7 @@ TARGETS = Collection(
     shown=Target,
     show=lambda found: Target(name=found.name, version=found.version, spec=found.spec),
     parse=partial(read_stored, TargetSpec),
-    validate=_plan_exists,
-    check_references=_remove_status,
+    check_references=_check_references,
 )
 
 

@@ -36,12 +36,14 @@ from api.store.records import (
     TokenRecord,
     WorkerRecord,
 )
+from api.store.retention import Batch, Retention, Rule, rules
 from api.store.store import Store, Transaction
 
 __all__ = [
     "DEFAULT_PROJECT",
     "AuditFilter",
     "AuditRecord",
+    "Batch",
     "ChainCheck",
     "ChainPlace",
     "CheckpointRecord",
@@ -60,6 +62,8 @@ __all__ = [
     "QuarantineRecord",
     "QueuedJob",
     "ResultSummary",
+    "Retention",
+    "Rule",
     "SavedReply",
     "StatusRecord",
     "Store",
@@ -72,5 +76,6 @@ __all__ = [
     "canonical_json",
     "check_chain",
     "database_file",
+    "rules",
     "sha256_hex",
 ]

@@ -72,6 +72,7 @@ class LeaseRecord:
     term: int
     beats: int
     lease_s: float
+    renewed_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from api.store.repositories import (
     TokenRepository,
     WriteProbeRepository,
 )
+from api.store.retention import RetentionRepository
 from api.store.time_limits import LOCK_WAIT_S
 
 
@@ -46,6 +47,7 @@ class Transaction:
         self.diagnoses = DiagnosisRepository(connection)
         self.jobs = JobRepository(connection)
         self.workers = WorkerRepository(connection)
+        self.retention = RetentionRepository(connection)
         self.write_probe = WriteProbeRepository(connection)
         self._connection = connection
 

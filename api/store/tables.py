@@ -181,6 +181,7 @@ class LeaseRow(Base):
     term: Mapped[int] = mapped_column(Integer)
     beats: Mapped[int] = mapped_column(Integer)
     lease_s: Mapped[float] = mapped_column(Float)
+    renewed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # only for retention: the election needs no clock
 
 
 class ReplyRow(Base):

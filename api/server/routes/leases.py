@@ -3,6 +3,7 @@
 The audit records a change of holder, not a renewal.
 """
 
+from dataclasses import replace
 from http import HTTPStatus
 
 from fastapi import APIRouter
@@ -87,7 +88,7 @@ async def _replace(
     async with service.store.transaction() as tx:
         before = await tx.leases.get(name)
         precondition.check(current=_tag(before) if before is not None else None)
-        after = _next(before, name, claim)
+        after = replace(_next(before, name, claim), renewed_at=service.now())
         await tx.leases.put(after, after=before)
         held_before = before.holder if before is not None else None
         if after.holder != held_before:

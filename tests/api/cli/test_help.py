@@ -79,6 +79,7 @@ def test_the_set_of_commands_is_complete() -> None:
             "guard",
             "router",
             "serve",
+            "gc",
             "controller run",
             "migrate up",
             "migrate down",

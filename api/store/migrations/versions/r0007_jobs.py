@@ -27,6 +27,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("result_id", "key", name="pk_result_labels"),
     )
     op.create_index("ix_result_labels_key", "result_labels", ["key", "value", "result_id"])
+    op.add_column("leases", sa.Column("renewed_at", MOMENT))
     op.add_column("tokens", sa.Column("project", sa.String(63)))
     op.add_column("tokens", sa.Column("parent", sa.String(12)))
     op.create_table(
@@ -99,6 +100,7 @@ def downgrade() -> None:
         op.drop_table(table)
     op.drop_index("ix_results_content_sha256", "results")
     for table, column in (
+        ("leases", "renewed_at"),
         ("tokens", "parent"),
         ("tokens", "project"),
         ("results", "content_sha256"),
