@@ -123,6 +123,10 @@ def _processes(name: str) -> App:
             from api.cli.serve.run import app
         case "migrate":
             from api.cli.serve.migrate import app
+        case "backup":
+            from api.cli.admin.backup import backup_app as app
+        case "restore":
+            from api.cli.admin.backup import restore_app as app
         case "gc":
             from api.cli.admin.gc import app
         case "controller":
@@ -200,6 +204,8 @@ COMMANDS: Mapping[str, LazyCommand | LazyGroup] = {
     "demo": LazyCommand(_processes, "Play a day of a chat on simulated GPUs: plan, apply, measure."),
     "serve": LazyCommand(_processes, "Serve the API, on SQLite with a controller and a worker."),
     "migrate": LazyCommand(_processes, "Migrate the schema of a database."),
+    "backup": LazyCommand(_processes, "Back a database up into a file, while it is in use."),
+    "restore": LazyCommand(_processes, "Restore a database from a backup."),
     "gc": LazyCommand(_processes, "Remove old rows from a database."),
     "controller": LazyCommand(_processes, "Apply plans to running applications."),
     "remediate": LazyCommand(_processes, "Drain bad nodes and move their training to spares."),

@@ -6,6 +6,7 @@ and its idempotency record together.  Only this package imports SQLAlchemy.
 
 from api.store.audit import AuditFilter
 from api.store.audit_chain import ChainCheck, ChainPlace, check_chain
+from api.store.backup import BackupError, Contents, Difference, back_up, compare, read_backup, restore
 from api.store.canonical import canonical_json, sha256_hex
 from api.store.engine import database_file
 from api.store.errors import (
@@ -14,6 +15,7 @@ from api.store.errors import (
     Failure,
     KeyReusedError,
     KeyTakenError,
+    NotEmptyError,
     StoreError,
     UnknownRevisionError,
 )
@@ -43,13 +45,16 @@ __all__ = [
     "DEFAULT_PROJECT",
     "AuditFilter",
     "AuditRecord",
+    "BackupError",
     "Batch",
     "ChainCheck",
     "ChainPlace",
     "CheckpointRecord",
     "ConflictError",
+    "Contents",
     "DatabaseUnavailableError",
     "DiagnosisHead",
+    "Difference",
     "DocumentRecord",
     "Failure",
     "JobRecord",
@@ -59,6 +64,7 @@ __all__ = [
     "LeaseRecord",
     "Migrations",
     "NewReply",
+    "NotEmptyError",
     "QuarantineRecord",
     "QueuedJob",
     "ResultSummary",
@@ -73,9 +79,13 @@ __all__ = [
     "Transaction",
     "UnknownRevisionError",
     "WorkerRecord",
+    "back_up",
     "canonical_json",
     "check_chain",
+    "compare",
     "database_file",
+    "read_backup",
+    "restore",
     "rules",
     "sha256_hex",
 ]

@@ -12,11 +12,10 @@ from json.encoder import encode_basestring_ascii
 from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, select
-from sqlalchemy.exc import DBAPIError
 
 from api.store.canonical import sha256_hex
 from api.store.engine import READ_ONLY, make_migration_engine, parse_url
-from api.store.failures import translated
+from api.store.failures import translated_errors
 from api.store.tables import AuditCheckpointRow, AuditHeadRow, AuditRow
 
 GENESIS_HASH: Final = "0" * 64
@@ -68,16 +67,12 @@ def check_chain(
     """Verify the chain of a database, which may be in use; `on_progress` receives entries checked and in total."""
     engine = make_migration_engine(parse_url(database_url))
     try:
-        with engine.connect() as connection:
+        with translated_errors(), engine.connect() as connection:
             connection.execution_options(**READ_ONLY[connection.dialect.name])
             # A transaction per batch: a long one would keep the database from reclaiming what writers replace.
             return check_connection(
                 connection, full=full, anchor=anchor, on_progress=on_progress, after_batch=connection.rollback
             )
-    except DBAPIError as error:
-        if (found := translated(error)) is None:
-            raise
-        raise found from error
     finally:
         engine.dispose()
 

@@ -21,6 +21,10 @@ class KeyReusedError(StoreError):
     """An idempotency key was used before with another request."""
 
 
+class NotEmptyError(StoreError):
+    """A restore would replace rows."""
+
+
 class UnknownRevisionError(StoreError):
     """No migration has this name."""
 

@@ -1,6 +1,7 @@
 """Maps error codes of SQLite and PostgreSQL to the cause of a failed transaction."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, ProgrammingError
@@ -48,6 +49,17 @@ def translated(error: DBAPIError | PoolTimeoutError) -> DatabaseUnavailableError
     if isinstance(error, OperationalError | InterfaceError) or error.connection_invalidated:
         return failed(Failure.UNAVAILABLE, cause)
     return None
+
+
+@contextmanager
+def translated_errors() -> Iterator[None]:
+    """Raise the errors of the store in place of those of the driver."""
+    try:
+        yield
+    except (DBAPIError, PoolTimeoutError) as error:
+        if (found := translated(error)) is None:
+            raise
+        raise found from error
 
 
 def failed(failure: Failure, cause: str) -> DatabaseUnavailableError:

@@ -18,8 +18,9 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from api.store.engine import is_sqlite, make_migration_engine, parse_url
-from api.store.errors import DatabaseUnavailableError, UnknownRevisionError
+from api.store.errors import DatabaseUnavailableError, NotEmptyError, UnknownRevisionError
 from api.store.failures import translated
+from api.store.tables import Base
 
 SCRIPTS = Path(__file__).parent / "migrations"
 ResultT = TypeVar("ResultT")
@@ -42,7 +43,11 @@ class Migrations:
 
     def current(self) -> str | None:
         """Return the revision of the database; None before the first migration."""
-        return self._run(lambda connection: MigrationContext.configure(connection).get_current_revision())
+        return self._run(self.revision_of)
+
+    @staticmethod
+    def revision_of(connection: Connection) -> str | None:
+        return MigrationContext.configure(connection).get_current_revision()
 
     @property
     def first(self) -> str:
@@ -55,7 +60,7 @@ class Migrations:
         scripts = ScriptDirectory.from_config(self._config)
 
         def undone(connection: Connection) -> list[str]:
-            current = MigrationContext.configure(connection).get_current_revision() or "base"
+            current = self.revision_of(connection) or "base"
             found = scripts.iterate_revisions(current, revision, select_for_downgrade=True)
             return [script.revision for script in found]
 
@@ -67,6 +72,20 @@ class Migrations:
     def downgrade(self, revision: str) -> None:
         """Downgrade to a revision; `base` removes every table."""
         self._run(lambda connection: command.downgrade(self._with(connection), revision))
+
+    def refill(self, fill: Callable[[Connection], ResultT], *, may_drop: Callable[[Connection], bool]) -> ResultT:
+        """Make all tables again and fill them, in one transaction; NotEmptyError where `may_drop` refuses."""
+
+        def refilled(connection: Connection) -> ResultT:
+            if self.revision_of(connection) is not None:
+                if not may_drop(connection):
+                    raise NotEmptyError("the database is not empty")
+                command.upgrade(self._with(connection), "head")
+                _drop_tables(connection)
+            command.upgrade(self._with(connection), "head")
+            return fill(connection)
+
+        return self._run(refilled)
 
     def _with(self, connection: Connection) -> Config:
         self._config.attributes["connection"] = connection
@@ -86,3 +105,11 @@ class Migrations:
             raise (translated(error) or DatabaseUnavailableError(str(error).splitlines()[0])) from error
         finally:
             engine.dispose()
+
+
+def _drop_tables(connection: Connection) -> None:
+    """Drop the tables of the newest revision.  A downgrade would convert their rows first."""
+    Base.metadata.drop_all(connection)
+    connection.execute(text("DROP TABLE alembic_version"))
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("DROP FUNCTION audit_refuse"))  # of the first migration; SQLite has only triggers

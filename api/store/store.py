@@ -2,20 +2,18 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from api.store.audit import AuditRepository
 from api.store.engine import POOL_LIMIT, POOL_SIZE, READ_ONLY, is_sqlite, make_engine, parse_url
 from api.store.errors import Failure
-from api.store.failures import failed, translated
+from api.store.failures import failed, translated_errors
 from api.store.jobs import JobRepository, WorkerRepository
 from api.store.repositories import (
     DiagnosisRepository,
@@ -81,14 +79,14 @@ class Store:
     async def transaction(self) -> AsyncIterator[Transaction]:
         """Commit the whole block, or roll it back when it raises."""
         async with _held(self._writer):
-            with _translated():
+            with translated_errors():
                 async with self._connected() as connection, connection.begin():
                     yield Transaction(connection)
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[Transaction]:
         """Open a read-only block with one consistent view, which never blocks a writer."""
-        with _translated():
+        with translated_errors():
             async with self._connected() as connection:
                 await connection.execution_options(**READ_ONLY[connection.dialect.name])
                 yield Transaction(connection)
@@ -122,13 +120,3 @@ async def _held(lock: asyncio.Lock | None) -> AsyncIterator[None]:
         yield
     finally:
         lock.release()
-
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except (DBAPIError, PoolTimeoutError) as error:
-        if (found := translated(error)) is None:
-            raise
-        raise found from error

@@ -30,7 +30,8 @@ def gc(
 ) -> None:
     """Remove old rows from a database.
 
-    The settings FLEETWRIGHT_RETENTION_… say how old, and `serve` does the same every hour.  Plans, simulations and diagnoses that a target, a budget or a remediation case names stay, and so does the audit.
+    The settings FLEETWRIGHT_RETENTION_… say how old, and `serve` does the same every hour.  Plans, simulations and
+    diagnoses that a target, a budget or a remediation case names stay, and so does the audit.
     """
     settings = read_settings()
     with open_migrations(settings) as migrations:

@@ -80,6 +80,8 @@ def test_the_set_of_commands_is_complete() -> None:
             "router",
             "serve",
             "gc",
+            "backup",
+            "restore",
             "controller run",
             "migrate up",
             "migrate down",
