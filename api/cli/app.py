@@ -119,16 +119,6 @@ def _processes(name: str) -> App:
     match name:
         case "demo":
             from api.cli.demo.run import app
-        case "serve":
-            from api.cli.serve.run import app
-        case "migrate":
-            from api.cli.serve.migrate import app
-        case "backup":
-            from api.cli.admin.backup import backup_app as app
-        case "restore":
-            from api.cli.admin.backup import restore_app as app
-        case "gc":
-            from api.cli.admin.gc import app
         case "controller":
             from api.cli.controller.run import app
         case "remediate":
@@ -139,6 +129,23 @@ def _processes(name: str) -> App:
             from api.cli.agent.run import app
         case "router":
             from api.cli.router.run import app
+        case _:
+            raise LookupError(name)
+    return app
+
+
+def _installation(name: str) -> App:
+    match name:
+        case "serve":
+            from api.cli.serve.run import app
+        case "migrate":
+            from api.cli.serve.migrate import app
+        case "backup":
+            from api.cli.admin.backup import backup_app as app
+        case "restore":
+            from api.cli.admin.backup import restore_app as app
+        case "gc":
+            from api.cli.admin.gc import app
         case "worker":
             from api.cli.worker.run import app
         case _:
@@ -202,16 +209,16 @@ COMMANDS: Mapping[str, LazyCommand | LazyGroup] = {
     "profiles": LazyGroup("Profiles: measurements of serving engines.", PROFILES),
     "topology": LazyCommand(_catalogues, "Topology: sites, power, network and nodes."),
     "demo": LazyCommand(_processes, "Play a day of a chat on simulated GPUs: plan, apply, measure."),
-    "serve": LazyCommand(_processes, "Serve the API, on SQLite with a controller and a worker."),
-    "migrate": LazyCommand(_processes, "Migrate the schema of a database."),
-    "backup": LazyCommand(_processes, "Back a database up into a file, while it is in use."),
-    "restore": LazyCommand(_processes, "Restore a database from a backup."),
-    "gc": LazyCommand(_processes, "Remove old rows from a database."),
+    "serve": LazyCommand(_installation, "Serve the API, on SQLite with a controller and a worker."),
+    "migrate": LazyCommand(_installation, "Migrate the schema of a database."),
+    "backup": LazyCommand(_installation, "Back a database up into a file, while it is in use."),
+    "restore": LazyCommand(_installation, "Restore a database from a backup."),
+    "gc": LazyCommand(_installation, "Remove old rows from a database."),
     "controller": LazyCommand(_processes, "Apply plans to running applications."),
     "remediate": LazyCommand(_processes, "Drain bad nodes and move their training to spares."),
     "guard": LazyCommand(_processes, "Keep a row under its power budget, every two seconds."),
     "agent": LazyCommand(_processes, "Run the agent of one node: caps with leases, telemetry."),
-    "worker": LazyCommand(_processes, "Do the jobs of the service: plans, placements, simulations."),
+    "worker": LazyCommand(_installation, "Do the jobs of the service: plans, placements, simulations."),
     "router": LazyCommand(_processes, "Send each request to the deployment that its plan assigns."),
     "plans": LazyCommand(_planning, "Read the plans that a service stores."),
     "placements": LazyCommand(_planning, "Read the placements that a service stores."),

@@ -10,9 +10,9 @@ from fastapi import APIRouter, FastAPI
 from starlette.routing import BaseRoute
 
 from api.server.auth import Authenticator, StaticToken
-from api.server.jobs import Jobs
 from api.server.database_health import DatabaseHealth
 from api.server.garbage_collection import run_garbage_collection
+from api.server.jobs import Jobs
 from api.server.limits import RateLimiter
 from api.server.metrics import ServiceMetrics
 from api.server.middleware import BodyLimit, HeadAsGet, LoopbackOnly, RequestObserver

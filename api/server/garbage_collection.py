@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import structlog
 
+from api.jobs.results import KINDS
 from api.schemas.faults import FAULT_SIMULATIONS
 from api.schemas.power import POWER_SIMULATIONS
 from api.schemas.remediation import CaseSpec
@@ -17,7 +18,6 @@ from api.server.database_health import replica_name
 from api.server.routes.remediation import CASES
 from api.server.service import Service
 from api.server.settings import Settings
-from api.server.stored_results import KINDS
 from api.server.tokens import FIRST_START
 from api.store import Batch, ConflictError, LeaseRecord, Retention, Store, StoreError, Transaction, rules
 from fleet.documents import read_stored

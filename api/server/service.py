@@ -9,8 +9,8 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 
 from api.server.context import current_request_id
-from api.server.jobs import Jobs
 from api.server.database_health import DatabaseHealth
+from api.server.jobs import Jobs
 from api.server.metrics import ServiceMetrics
 from api.server.settings import Settings
 from api.store import Store, Transaction

@@ -176,6 +176,7 @@ class ResultRepository(Repository):
         query = select(ResultRow.kind, ResultRow.id).where(*same).order_by(ResultRow.id.desc()).limit(1)
         row = await self._row(query)
         return await self.get(kind=row["kind"], result_id=row["id"]) if row is not None else None
+
     async def exists(self, *, kind: str, result_id: str) -> bool:
         query = select(ResultRow.id).where(ResultRow.kind == kind, ResultRow.id == result_id)
         return await self._row(query) is not None

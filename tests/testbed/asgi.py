@@ -24,6 +24,7 @@ def serving(app: Any, *beside: Callable[[], Awaitable[None]]) -> Iterator[str]:
         await server.serve(sockets=[listener])
         for task in tasks:
             task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     with socket.create_server((LOOPBACK, 0)) as listener:
         thread = threading.Thread(target=lambda: asyncio.run(serve(listener)), daemon=True)

@@ -12,6 +12,7 @@ from api.jobs.metrics import JobMetrics
 from api.jobs.outcome import Finished, Report, Task
 from api.jobs.process import do
 from api.jobs.worker import Worker
+from api.store import Store
 
 
 class ThreadExecutor:
@@ -25,11 +26,11 @@ class ThreadExecutor:
 
 
 @asynccontextmanager
-async def worker_beside(app: FastAPI) -> AsyncIterator[Worker]:
-    """Run a worker on the store of an application."""
+async def worker_beside(app: FastAPI, *, store: Store | None = None) -> AsyncIterator[Worker]:
+    """Run a worker on the store of an application, or on another one of the same database."""
     service = app.state.service
     worker = Worker(
-        store=service.store,
+        store=store or service.store,
         executor=ThreadExecutor(),
         settings=worker_settings(service.settings),
         metrics=JobMetrics(service.metrics.registry),
@@ -45,6 +46,10 @@ async def worker_beside(app: FastAPI) -> AsyncIterator[Worker]:
 
 
 async def run_worker(app: FastAPI) -> None:
-    """Run a worker until cancelled."""
-    async with worker_beside(app):
-        await asyncio.Event().wait()
+    """Run a worker until cancelled, also while the application ends."""
+    store = Store(app.state.service.settings.database_url.get_secret_value())
+    try:
+        async with worker_beside(app, store=store):
+            await asyncio.Event().wait()
+    finally:
+        await store.close()

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -78,7 +78,7 @@ def start_service() -> StartService:
     """Start the application on a database, with any settings."""
 
     @asynccontextmanager
-    async def start(database_url: str, **settings: Any) -> AsyncIterator[RunningService]:
+    async def start(database_url: str, *, with_worker: bool = True, **settings: Any) -> AsyncIterator[RunningService]:
         clock = SteppedClock()
         shown: list[str] = []
         app = create_app(
@@ -93,7 +93,7 @@ def start_service() -> StartService:
             now=clock.now,
             monotonic_s=clock.monotonic_s,
         )
-        async with app.router.lifespan_context(app), worker_beside(app):
+        async with app.router.lifespan_context(app), worker_beside(app) if with_worker else nullcontext():
             yield RunningService(app=app, clock=clock, shown_tokens=shown)
 
     return start

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from api.client.errors import error_of
 from api.schemas.jobs import Job, JobState
 
 if TYPE_CHECKING:
@@ -54,6 +53,8 @@ def follow(client: "Client", job: Job) -> Job:
 def finished(job: Job) -> Job:
     """Return a job that succeeded; raise the problem of any other."""
     if job.problem is not None:
+        from api.client.errors import error_of  # noqa: PLC0415 - loads httpx, which local commands do not need
+
         raise error_of(job.problem, call=f"job {job.id}")
     return job
 

@@ -15,8 +15,8 @@ from api.cli.common.console import note, print_line
 from api.cli.common.errors import input_errors
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.sockets import listen
-from api.cli.serve.embedded_worker import keep_worker
 from api.cli.serve.database import open_migrations, read_settings, sole_server
+from api.cli.serve.embedded_worker import keep_worker
 from api.cli.serve.inprocess_controller import controller_token, run_controller
 from api.server import Settings, StaticToken, create_app
 from api.server.settings import LogFormat

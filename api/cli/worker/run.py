@@ -37,9 +37,11 @@ def worker(
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="Unique among workers.", show_default="a random one")
     ] = None,
-    ends_with_stdin: Annotated[bool, typer.Option("--ends-with-stdin", hidden=True)] = False,
+    ends_with_stdin: Annotated[
+        bool, typer.Option("--ends-with-stdin", hidden=True, help="End when the input closes.")
+    ] = False,
 ) -> None:
-    """Run plans, placements, simulations and other jobs of the service.
+    """Do the jobs of the service: plans, placements, simulations.
 
     Needs FLEETWRIGHT_DATABASE_URL, as the service does. `fleetwright serve` on SQLite starts its own worker.
     """

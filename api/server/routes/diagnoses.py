@@ -91,9 +91,10 @@ async def report_diagnosis(
     if (saved := await idempotent.saved()) is not None:
         return saved
     now = service.now()
-    head = head_of(body, diagnosis_id=new_id(now), now=now, actor=principal.actor, bundle_sha256=None)
 
     async def work(tx: Transaction) -> Reply:
+        diagnosis_id = new_id(now, after=await tx.diagnoses.newest_id())
+        head = head_of(body, diagnosis_id=diagnosis_id, now=now, actor=principal.actor, bundle_sha256=None)
         await tx.diagnoses.add(head, bundle=None)
         await service.audit(
             tx,

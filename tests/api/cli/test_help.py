@@ -23,7 +23,7 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "chat.yaml"
 # Their -o is a file or a folder, or their output has its own format.
 WRITERS = {"place make", "place export", "faults record", "faults diagnoses bundle", "targets table"}
 # Long-running commands, with output on sockets and in logs.
-ENDLESS = {"agent", "controller run", "faults monitor", "guard", "remediate run", "router", "serve"}
+ENDLESS = {"agent", "controller run", "faults monitor", "guard", "remediate run", "router", "serve", "worker"}
 HEAVY = {"aiosqlite", "alembic", "deploy", "fastapi", "httpx", "kubernetes", "planner", "sqlalchemy", "uvicorn"}
 
 
@@ -79,6 +79,7 @@ def test_the_set_of_commands_is_complete() -> None:
             "guard",
             "router",
             "serve",
+            "worker",
             "gc",
             "backup",
             "restore",
@@ -89,6 +90,7 @@ def test_the_set_of_commands_is_complete() -> None:
         ),
         *("targets list", "targets show", "targets put", "targets set", "targets approve", "targets delete"),
         "targets table",
+        *("jobs list", "jobs show", "jobs watch", "jobs cancel"),
         *("freeze", "thaw", "controller plan"),
         *(
             "tokens create",
