@@ -34,7 +34,7 @@ async def stored_job(service: RunningService, **changes: Any) -> str:
     """Store a job that no worker claims, because its lane has none; return its id."""
     new = NewJob(**{"kind": "plan", "request": json.dumps(plan_request()), "actor": "token:plan"} | changes)
     job, _replayed = await service.app.state.service.jobs.accept(new)
-    return job.id
+    return str(job.id)
 
 
 @pytest.fixture
