@@ -46,7 +46,7 @@ def retention_of(settings: Settings) -> Retention:
         cases=timedelta(days=settings.retention_cases_days),
         versions=timedelta(days=settings.retention_versions_days),
         versions_count=settings.retention_versions_count,
-        jobs=timedelta(days=settings.retention_jobs_days),
+        jobs=max(timedelta(days=settings.retention_jobs_days), timedelta(seconds=settings.idempotency_ttl_s)),
         tokens=timedelta(days=settings.retention_tokens_days),
         leases=timedelta(days=settings.retention_leases_days),
         kept_token_makers=frozenset({FIRST_START}),

@@ -14,7 +14,7 @@ from typing import Final
 
 from fastapi import Request
 
-from api.jobs.kinds import DIAGNOSIS, JOB_KINDS, JobKind
+from api.jobs.kinds import JOB_KINDS, JobKind
 from api.jobs.outcome import JobFailure
 from api.schemas.jobs import FINAL_STATES, Job, JobState
 from api.schemas.problems import PROBLEM_TYPE_PREFIX, ProblemDetails
@@ -70,7 +70,7 @@ class Jobs:
             return earlier, True
         now = self._now()
         job = JobRecord(
-            id="",
+            id="",  # made in the transaction, after the newest one
             kind=new.kind,
             lane=kind.lane.value,
             state=JobState.QUEUED.value,
@@ -87,9 +87,9 @@ class Jobs:
         try:
             async with self._store.transaction() as tx:
                 await self._refuse_full(tx, kind, new)
+                job = replace(job, id=new_id(now, after=await tx.newest_id(new.kind)))
                 if new.key is not None:
                     await tx.jobs.free_key(created_by=new.actor, key=new.key, before=self._keys_since())
-                job = replace(job, id=new_id(now, after=await self._newest(tx, kind)))
                 await tx.jobs.add(job, request=new.request)
         except KeyTakenError:
             if (earlier := await self._of_key(new)) is None:
@@ -166,12 +166,6 @@ class Jobs:
             raise _queue_full(f"{waiting} jobs of this token wait in lane {kind.lane.value}, at most {allowed} may")
         if (waiting := await tx.jobs.count_queued(lane=kind.lane)) >= LANE_MAX:
             raise _queue_full(f"{waiting:,} jobs wait in lane {kind.lane.value}, at most {LANE_MAX:,} may")
-
-    async def _newest(self, tx: Transaction, kind: JobKind) -> str | None:
-        """Return the newest id of the lists in which the job and its result will be."""
-        of_kind = tx.diagnoses.newest_id() if kind.name == DIAGNOSIS else tx.results.newest_id(kind.name)
-        newest = [await tx.jobs.newest_id(), await of_kind]
-        return max((found for found in newest if found is not None), default=None)
 
     async def _poll(self) -> None:
         delay_s = FIRST_POLL_S

@@ -53,6 +53,9 @@ class JobRepository(Repository):
     async def get(self, job_id: str) -> JobRecord | None:
         return _job(await self._row(select(*JOB_HEAD).where(JobRow.id == job_id)))
 
+    async def newest_id(self) -> str | None:
+        return (await self._connection.execute(select(func.max(JobRow.id)))).scalar_one()
+
     async def request_of(self, job_id: str) -> str | None:
         """Return the request; None once the job is done."""
         row = await self._row(select(JobRow.request).where(JobRow.id == job_id))

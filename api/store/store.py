@@ -49,6 +49,11 @@ class Transaction:
         self.write_probe = WriteProbeRepository(connection)
         self._connection = connection
 
+    async def newest_id(self, kind: str) -> str | None:
+        """Return the newest id of a job, of a result of this kind and of a diagnosis: their lists share ids."""
+        found = (await self.jobs.newest_id(), await self.results.newest_id(kind), await self.diagnoses.newest_id())
+        return max((each for each in found if each is not None), default=None)
+
     async def schema_revision(self) -> str | None:
         """Return the schema revision of the database; None before the first migration."""
         return await self._connection.run_sync(

@@ -93,7 +93,7 @@ async def report_diagnosis(
     now = service.now()
 
     async def work(tx: Transaction) -> Reply:
-        diagnosis_id = new_id(now, after=await tx.diagnoses.newest_id())
+        diagnosis_id = new_id(now, after=await tx.newest_id(DIAGNOSIS))
         head = head_of(body, diagnosis_id=diagnosis_id, now=now, actor=principal.actor, bundle_sha256=None)
         await tx.diagnoses.add(head, bundle=None)
         await service.audit(
