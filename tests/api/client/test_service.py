@@ -37,6 +37,7 @@ from api.schemas.targets import Freeze
 from api.schemas.tokens import TokenRequest, TokenScope
 from faults.quarantine import NodeState, OperatorAction, PolicyMode
 from placement.formats.engine_writers import Engine
+from tests.api.client.audit_examples import AUDIT_EXAMPLES
 from tests.api.client.fault_examples import EVALUATION, FAULT_EXAMPLES, FAULT_SIMULATION, PATHS, REPORT
 from tests.api.client.job_examples import JOB_EXAMPLES
 from tests.api.client.test_operations import (
@@ -115,11 +116,7 @@ EXAMPLES: dict[str, list[Call[Any]]] = {
     "create_token": [op.create_token(TOKEN_REQUEST)],
     "list_tokens": [op.list_tokens()],
     "revoke_token": [op.revoke_token("t")],
-    "list_audit": [op.list_audit()],
-    "export_audit": [op.export_audit(from_seq=1, to_seq=9)],
-    "check_audit": [op.check_audit()],
-    "list_audit_checkpoints": [op.list_audit_checkpoints()],
-    "create_audit_checkpoint": [op.create_audit_checkpoint()],
+    **AUDIT_EXAMPLES,
 }
 
 
