@@ -47,9 +47,6 @@ class JobRepository(Repository):
         except IntegrityError as error:
             raise KeyTakenError(f"the key {job.key!r} is taken") from error
 
-    async def newest_id(self) -> str | None:
-        return (await self._connection.execute(select(func.max(JobRow.id)))).scalar_one()
-
     async def get(self, job_id: str) -> JobRecord | None:
         return _job(await self._row(select(*JOB_HEAD).where(JobRow.id == job_id)))
 
