@@ -7,6 +7,7 @@ from functools import cache
 from importlib.metadata import version
 
 from fastapi import APIRouter, FastAPI
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import BaseRoute
 
 from api.server.auth import Authenticator, StaticToken
@@ -15,7 +16,7 @@ from api.server.garbage_collection import run_garbage_collection
 from api.server.jobs import Jobs
 from api.server.limits import RateLimiter
 from api.server.metrics import ServiceMetrics
-from api.server.middleware import BodyLimit, HeadAsGet, LoopbackOnly, RequestObserver
+from api.server.middleware import ChunkedBodies, HeadAsGet, LoopbackOnly, RequestObserver
 from api.server.openapi import add_openapi
 from api.server.problems import add_problem_handlers
 from api.server.routes import (
@@ -39,6 +40,9 @@ from api.server.service import Service
 from api.server.settings import Settings
 from api.server.tokens import make_first_token, read_bootstrap_token
 from api.store import Store
+
+GZIP_MIN_BYTES = 1024
+GZIP_LEVEL = 4  # a third of the time of 9, for 5 % more bytes
 
 
 def utc_now() -> datetime:
@@ -82,6 +86,7 @@ def create_app(
     )
     limiter = RateLimiter(per_s=settings.rate_limit_per_s, burst=settings.rate_limit_burst, monotonic_s=monotonic_s)
     app.state.service = service
+    app.state.stopping = asyncio.Event()  # set once the server no longer accepts connections
     app.state.authenticator = Authenticator(
         store=store, settings=settings, limiter=limiter, now=now, static_tokens=static_tokens
     )
@@ -89,11 +94,12 @@ def create_app(
     add_problem_handlers(app)
     add_openapi(app)
     # The last added middleware is the outermost.
+    app.add_middleware(GZipMiddleware, minimum_size=GZIP_MIN_BYTES, compresslevel=GZIP_LEVEL)
     app.add_middleware(HeadAsGet)
-    app.add_middleware(BodyLimit, limit_bytes=settings.body_limit_bytes)
+    app.add_middleware(ChunkedBodies)
     if settings.allows_anonymous:
         app.add_middleware(LoopbackOnly)
-    app.add_middleware(RequestObserver, metrics=metrics, now=now)
+    app.add_middleware(RequestObserver, metrics=metrics, now=now, stopping=app.state.stopping)
     return app
 
 
@@ -148,6 +154,7 @@ def _lifespan(
             yield
             ending.set()
         await service.jobs.close()
+        await service.body_checker.close()
         await service.store.close()
 
     return lifespan

@@ -36,6 +36,9 @@ class ServiceMetrics:
         self._database_failures = self._counter(
             "fleetwright_database_failures", "Failed transactions, by cause.", "failure"
         )
+        self._refusals = self._counter(
+            "fleetwright_http_refused_connections", "Connections that the HTTP server closed, by reason.", "reason"
+        )
         self._removed = self._counter("fleetwright_gc_removed", "Rows that retention removed, by kind.", "kind")
         self._collections = self._counter("fleetwright_gc_runs", "Removals of old rows, by outcome.", "outcome")
         self.faults = FaultMetrics(self.registry)
@@ -47,6 +50,10 @@ class ServiceMetrics:
     def observe_request(self, *, method: str, route: str, status: int, duration_s: float) -> None:
         self._requests.labels(method=method, route=route, status=str(status)).inc()
         self._durations.labels(method=method, route=route).observe(duration_s)
+
+    def observe_refusal(self, reason: str) -> None:
+        """Count a connection that the HTTP server closed before or instead of a response of the application."""
+        self._refusals.labels(reason=reason).inc()
 
     def observe_database_failure(self, failure: Failure) -> None:
         self._database_failures.labels(failure=failure.value).inc()

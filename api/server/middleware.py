@@ -1,8 +1,9 @@
-"""Wraps every request: id, log line, metrics, limits, and a problem instead of a bare 500.
+"""Wraps every request: id, log line, metrics, and a problem instead of a bare 500.
 
 Plain ASGI, outermost first.  Starlette's BaseHTTPMiddleware copies bodies and loses context variables.
 """
 
+import asyncio
 import logging
 import re
 import time
@@ -13,18 +14,20 @@ from urllib.parse import urlsplit
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.server.context import request_context
 from api.server.metrics import ServiceMetrics
-from api.server.problems import ProblemError, problem_response, to_problem
+from api.server.problems import RETRY_AFTER_S, ProblemError, problem_response, to_problem
 from api.server.settings import is_loopback
 from api.server.uuid7 import new_id
 
 REQUEST_ID = "x-request-id"
 REQUEST_ID_FORM = re.compile(r"[A-Za-z0-9._-]{1,64}")
 METHODS = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "POST", "DELETE", "PATCH", "TRACE"})
+WHOLE_BYTES = 1024 * 1024  # larger bodies are sent in chunks
+CHUNK_BYTES = 256 * 1024
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 ROUTINE_PATHS = frozenset({"/livez", "/readyz", "/metrics"})
 HEADERS = {
@@ -39,10 +42,13 @@ log = structlog.get_logger("fleetwright.request")
 class RequestObserver:
     """The outermost middleware: request id, log line, metrics, and a problem for every unhandled exception."""
 
-    def __init__(self, app: ASGIApp, *, metrics: ServiceMetrics, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, app: ASGIApp, *, metrics: ServiceMetrics, now: Callable[[], datetime], stopping: asyncio.Event
+    ) -> None:
         self._app = app
         self._metrics = metrics
         self._now = now
+        self._stopping = stopping
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -69,6 +75,12 @@ class RequestObserver:
 
         try:
             await self._app(scope, receive, send_observed)
+        except ClientDisconnect:
+            log.debug("client_left")
+        except asyncio.CancelledError:
+            if status or not self._stopping.is_set():
+                raise
+            await problem_response(_shutting_down(), instance=scope["path"])(scope, receive, send_observed)
         except Exception as error:  # a defect of the service
             log.exception("defect")
             if status == 0:
@@ -90,6 +102,15 @@ class RequestObserver:
             status=int(status),
             duration_ms=round(duration_s * 1000, 2),
         )
+
+
+def _shutting_down() -> ProblemError:
+    return ProblemError(
+        status=HTTPStatus.SERVICE_UNAVAILABLE,
+        kind="shutting-down",
+        detail="the service stopped before this request was done; send it again",
+        headers={"Retry-After": RETRY_AFTER_S, "Connection": "close"},
+    )
 
 
 def _is_routine(path: str) -> bool:
@@ -120,6 +141,26 @@ class HeadAsGet:
         finally:
             if "route" in as_get:
                 scope["route"] = as_get["route"]  # for the log and the metrics
+
+
+class ChunkedBodies:
+    """Sends large bodies in parts, so that a slow client holds only one of them in the server's buffer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_parts(message: Message) -> None:
+            body = message.get("body", b"")
+            if message["type"] != "http.response.body" or len(body) <= WHOLE_BYTES:
+                await send(message)
+                return
+            for start in range(0, len(body), CHUNK_BYTES):
+                end = start + CHUNK_BYTES
+                more = end < len(body) or message.get("more_body", False)
+                await send({"type": "http.response.body", "body": body[start:end], "more_body": more})
+
+        await self._app(scope, receive, send_parts)
 
 
 class LoopbackOnly:
@@ -154,39 +195,3 @@ def _host_of(url: str) -> str:
         return urlsplit(url).hostname or ""
     except ValueError:  # unclosed brackets
         return ""
-
-
-class BodyLimit:
-    """Refuses bodies over a limit: at once by the announced length, else when the limit is passed."""
-
-    def __init__(self, app: ASGIApp, *, limit_bytes: int) -> None:
-        self._app = app
-        self._limit_bytes = limit_bytes
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        announced = Headers(scope=scope).get("content-length", "0")
-        if announced.isdigit() and int(announced[:20]) > self._limit_bytes:
-            await problem_response(to_problem(self._too_large()), instance=scope["path"])(scope, receive, send)
-            return
-        received_bytes = 0
-
-        async def receive_limited() -> Message:
-            nonlocal received_bytes
-            message = await receive()
-            received_bytes += len(message.get("body", b""))
-            if received_bytes > self._limit_bytes:
-                raise self._too_large()
-            return message
-
-        await self._app(scope, receive_limited, send)
-
-    def _too_large(self) -> HTTPException:
-        # While a body is read, FastAPI passes on only this exception type.
-        return HTTPException(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            detail=f"the body is over {self._limit_bytes} bytes",
-            headers={"Connection": "close"},
-        )

@@ -14,10 +14,11 @@ from api.schemas.problems import PROBLEM_MEDIA_TYPE, PROBLEM_TYPE_PREFIX, FieldP
 from api.server.context import current_request_id
 from api.server.openapi import allowed_methods
 from api.store import ConflictError, DatabaseUnavailableError, KeyReusedError
-from fleet.documents import dotted, item_problems
+from fleet.documents import MAX_PROBLEMS, dotted, item_problems
 from fleet.errors import DocumentError, FleetwrightError, UnknownNameError
 
 RETRY_AFTER_S = "1"
+MAX_TEXT = 1000  # characters of one path or message
 
 log = structlog.get_logger("fleetwright.request")
 
@@ -62,7 +63,7 @@ def invalid(path: str, message: str) -> ProblemError:
     )
 
 
-def problem_response(problem: ProblemError, *, instance: str) -> Response:
+def problem_response(problem: ProblemError, *, instance: str | None) -> Response:
     details = ProblemDetails(
         type=PROBLEM_TYPE_PREFIX + problem.kind,
         title=problem.status.phrase,
@@ -107,9 +108,10 @@ def to_problem(error: Exception) -> ProblemError:  # noqa: PLR0911 - one return 
         case ProblemError():
             return error
         case RequestValidationError():
-            return _unprocessable(_from_validation(error))
+            return _from_validation(error)
         case DocumentError():
-            return _unprocessable([FieldProblem(path=p.path, message=p.message, line=p.line) for p in error.problems])
+            found = [FieldProblem(path=p.path, message=p.message, line=p.line) for p in error.problems]
+            return _unprocessable(found, count=len(found))
         case UnknownNameError():
             return invalid(error.kind, str(error))
         case KeyReusedError():
@@ -143,17 +145,36 @@ def to_problem(error: Exception) -> ProblemError:  # noqa: PLR0911 - one return 
             )
 
 
-def _unprocessable(errors: Sequence[FieldProblem]) -> ProblemError:
-    count = len(errors)
-    detail = f"{errors[0].path}: {errors[0].message}" if count == 1 else f"{count} fields are not acceptable"
-    return ProblemError(status=HTTPStatus.UNPROCESSABLE_ENTITY, kind="invalid-request", detail=detail, errors=errors)
+def _unprocessable(errors: Sequence[FieldProblem], *, count: int) -> ProblemError:
+    """Report at most MAX_PROBLEMS of `count` errors."""
+    shown = [_short(each) for each in errors[:MAX_PROBLEMS]]
+    detail = f"{shown[0].path}: {shown[0].message}" if count == 1 else f"{count:,} fields are not acceptable"
+    if count > len(shown):
+        detail += f": the first {len(shown)}, and {count - len(shown):,} more"
+    return ProblemError(status=HTTPStatus.UNPROCESSABLE_ENTITY, kind="invalid-request", detail=detail, errors=shown)
 
 
-def _from_validation(error: RequestValidationError) -> list[FieldProblem]:
+def _short(problem: FieldProblem) -> FieldProblem:
+    """Shorten what repeats a key or a value of the request."""
+    if len(problem.path) <= MAX_TEXT and len(problem.message) <= MAX_TEXT:
+        return problem
+    path, message = (_shorten(text) for text in (problem.path, problem.message))
+    return problem.model_copy(update={"path": path, "message": message})
+
+
+def _shorten(text: str) -> str:
+    half = MAX_TEXT // 2 - 1
+    return text if len(text) <= MAX_TEXT else f"{text[:half]}…{text[-half:]}"
+
+
+def _from_validation(error: RequestValidationError) -> ProblemError:
     items = error.errors()
-    unread = [problem for item in items if (problem := _unread(item)) is not None]
-    read = [item for item in items if _unread(item) is None]
-    return unread + [FieldProblem(path=_place(path), message=message) for path, message in item_problems(read)]
+    # A few more than are shown: one rule of ours may give several problems, and some items give none.
+    first = items[: 2 * MAX_PROBLEMS]
+    unread = [problem for item in first if (problem := _unread(item)) is not None]
+    read = [item for item in first if _unread(item) is None]
+    found = unread + [FieldProblem(path=_place(path), message=message) for path, message in item_problems(read)]
+    return _unprocessable(found, count=len(found) + len(items) - len(first))
 
 
 def _unread(item: Any) -> FieldProblem | None:

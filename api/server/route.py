@@ -1,6 +1,5 @@
 """The route class of every operation that needs a token."""
 
-import json
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -9,13 +8,15 @@ from fastapi import Request, Response
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
-from api.jobs.body import unique
 from api.server.auth import RequireScope
+from api.server.bodies import BodyRule, BodyShare, is_json, parse_document, read_body
 from api.server.problems import invalid, report_database_failure
+from api.server.service import Service
 from api.store import DatabaseUnavailableError, Failure
 
 DEADLOCK_REPEATS = 2
 RAW_BYTES = 32 * 1024  # the process of a job reads larger bodies
+CHECKED_BYTES = 16 * 1024  # a process of their own checks larger ones before the event loop parses them
 RawHandler = Callable[[Request], Awaitable[Response]]
 
 
@@ -33,9 +34,18 @@ class _StrictRequest(Request):
             if names.count(name) > 1:
                 raise invalid(f"query.{name}", "is given twice, expected once")
 
-    async def read_document(self) -> None:
+    async def parse(self, body: bytes, rule: BodyRule, service: Service) -> None:
+        """Parse a body, which FastAPI then finds read."""
+        if not is_json(self.headers.get("content-type")):
+            return  # FastAPI refuses it
+        if len(body) > CHECKED_BYTES:
+            await service.body_checker.check(rule.model, body)
         with suppress(ValueError, RecursionError):  # FastAPI reads it again and reports why
-            self._json = json.loads(await self.body(), object_pairs_hook=unique)
+            self._json = parse_document(body)
+
+    async def receive_body(self, share: BodyShare, *, limit_bytes: int) -> bytes:
+        self._body = await read_body(self, share, limit_bytes=limit_bytes)
+        return self._body
 
 
 def _query_names(dependant: Dependant) -> list[str]:
@@ -64,17 +74,24 @@ class ServiceRoute(APIRoute):
         handle = super().get_route_handler()
         needed = [each.call for each in self.dependant.dependencies if isinstance(each.call, RequireScope)]
         raw: RawHandler | None = getattr(self.endpoint, "reads_raw", None)
-        query, has_body = _query_names(self.dependant), bool(self.dependant.body_params)
+        query, rule = _query_names(self.dependant), BodyRule.of(self.dependant, is_large=raw is not None)
 
         async def handle_request(received: Request) -> Response:
             request = _StrictRequest(received.scope, received.receive)
             for each in needed:
                 await each.validate(request)
             request.refuse_query(allowed=query)
-            if raw is not None and len(await request.body()) > RAW_BYTES:
-                return await raw(request)
-            if has_body:
-                await request.read_document()
+            if rule is None:
+                return await handle_repeatedly(request)
+            service: Service = request.app.state.service
+            with service.body_budget.share() as share:
+                body = await request.receive_body(share, limit_bytes=rule.limit_bytes(service.settings))
+                if raw is not None and len(body) > RAW_BYTES:
+                    return await raw(request)
+                await request.parse(body, rule, service)
+                return await handle_repeatedly(request)
+
+        async def handle_repeatedly(request: Request) -> Response:
             for _repeat in range(DEADLOCK_REPEATS):
                 try:
                     return await handle(request)

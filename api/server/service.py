@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
+from api.server.bodies import BodyBudget, BodyChecker
 from api.server.context import current_request_id
 from api.server.database_health import DatabaseHealth
 from api.server.jobs import Jobs
@@ -26,6 +27,8 @@ class Service:
     now: Callable[[], datetime]
     monotonic_s: Callable[[], float]
     schema_head: str
+    body_budget: BodyBudget = field(default_factory=BodyBudget)
+    body_checker: BodyChecker = field(default_factory=BodyChecker)
     # Set once the first token is stored, or when the service creates none.
     first_token_stored: asyncio.Event = field(default_factory=asyncio.Event)
 

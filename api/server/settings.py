@@ -46,7 +46,14 @@ class Settings(BaseSettings):
 
     # A plan request with 100 models x 60 buckets x 40 own options is about 5 MB.
     body_limit_bytes: int = Field(default=8 * 1024 * 1024, ge=1024, le=1024**3)
-    """Maximum size of a request body in bytes."""
+    """Maximum size of a request body in bytes; only requests for results and diagnoses may be so large."""
+
+    document_body_limit_bytes: int = Field(default=1024 * 1024, ge=1024, le=1024**3)
+    """Maximum size of every other request body in bytes."""
+
+    max_connections: int = Field(default=2_000, ge=16, le=1_000_000)
+    """Maximum open connections of a process; fewer where the system allows fewer open files.  At the maximum the
+    service closes the connection whose client it has waited for longest."""
 
     # A controller with 200 targets sends about 80 requests per second at most.
     rate_limit_per_s: float = Field(default=100.0, gt=0, le=1e6)

@@ -19,12 +19,14 @@ from api.cli.serve.database import open_migrations, read_settings, sole_server
 from api.cli.serve.embedded_worker import keep_worker
 from api.cli.serve.inprocess_controller import controller_token, run_controller
 from api.server import Settings, StaticToken, create_app
+from api.server.front import FrontLimits, front_config, within_file_limit
 from api.server.settings import LogFormat
 from api.server.tokens import BootstrapTokenError
 from api.store import Store
 from deploy.common.logs import configure_logs
 
 SHUTDOWN_GRACE_S = 20  # for requests in flight
+SHUTDOWN_REPLY_S = 2.0
 
 app = new_app()
 log = structlog.get_logger(__name__)
@@ -45,12 +47,15 @@ class _Server(uvicorn.Server):
         self._tasks = [asyncio.create_task(self._watched(work)) for work in self._beside]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop the background work, then the parts that it uses."""
+        """Stop the background work, then the parts that it uses.  uvicorn cancels what its grace period did not end."""
         self._service.state.service.jobs.stop_waiting()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._service.state.stopping.set()
         await super().shutdown(sockets)
+        if self.server_state.tasks:  # they still send their clients that the service shuts down
+            await asyncio.wait(self.server_state.tasks, timeout=SHUTDOWN_REPLY_S)
 
     async def _watched(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -112,8 +117,10 @@ async def _serve(settings: Settings, *, with_controller: bool | None, with_worke
         beside.append(partial(keep_worker, settings))
     server = _Server(
         service,
-        uvicorn.Config(
+        front_config(
             service,
+            limits=within_file_limit(FrontLimits(connections=settings.max_connections)),
+            observe_refusal=service.state.service.metrics.observe_refusal,
             log_config=None,
             access_log=False,
             server_header=False,

@@ -55,7 +55,7 @@ async def test_a_caller_without_a_token_learns_nothing_about_parameters(sqlite_s
 
 
 async def test_one_key_of_very_many_given_twice_is_found(sqlite_service: RunningService) -> None:
-    keys = [*map(str, range(200_000)), "199999"]
+    keys = [*map(str, range(90_000)), "89999"]
     body = "{" + ",".join(f'"{key}":0' for key in keys) + "}"
     async with sqlite_service.client(TokenScope.OPERATE) as operator:
         answer = await operator.put(
@@ -63,5 +63,5 @@ async def test_one_key_of_very_many_given_twice_is_found(sqlite_service: Running
         )
     assert (answer.status_code, answer.json()["detail"]) == (
         422,
-        "body: has the key '199999' twice in one object, expected once",
+        "body: has the key '89999' twice in one object, expected once",
     )
