@@ -4,17 +4,39 @@ import json
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from api.jobs.outcome import refuse
+from api.jobs.pruning import prune, true_mistakes
+from fleet.documents import MAX_PROBLEMS, dotted, item_problems
+from fleet.errors import DocumentError, Problem
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 BODY = "body"
+PARTLY_CHARACTERS = 64 * 1024  # the first part of a longer body is checked first
 
 
 def read_body(model: type[ModelT], text: str) -> ModelT:
-    """Validate a body.  Raises ValidationError, or DocumentError for text that is not JSON."""
-    return model.model_validate(read_json(text))
+    """Validate a body.  Raises ValidationError, or DocumentError for text that is not JSON or a large wrong body."""
+    document = read_json(text)
+    if len(text) > PARTLY_CHARACTERS:
+        _check_first_part(model, document)
+    return model.model_validate(document)
+
+
+def _check_first_part(model: type[BaseModel], document: Any) -> None:
+    part, whole = prune(document)
+    try:
+        model.model_validate(part)
+    except ValidationError as error:
+        items: list[Any] = error.errors(include_url=False)
+        found = items if whole else true_mistakes(items)
+        if not found:
+            return
+        problems = [Problem(dotted(path) or BODY, text) for path, text in item_problems(found[:MAX_PROBLEMS])]
+        if len(found) > MAX_PROBLEMS:
+            problems[-1] = Problem(BODY, f"and {len(found) - MAX_PROBLEMS + 1:,} more in its first part")
+        raise DocumentError(name="request", problems=problems) from None
 
 
 def read_json(text: str) -> Any:

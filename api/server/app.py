@@ -38,6 +38,7 @@ from api.server.routes.catalogues import catalogue_routes
 from api.server.routes.stored_results import result_routes
 from api.server.service import Service
 from api.server.settings import Settings
+from api.server.shared_page import SharedPage
 from api.server.tokens import make_first_token, read_bootstrap_token
 from api.store import Store
 
@@ -74,12 +75,14 @@ def create_app(
         now=now,
         monotonic_s=monotonic_s,
         schema_head=schema_head,
+        metrics_page=SharedPage(interval_s=settings.metrics_interval_s, monotonic_s=monotonic_s),
     )
     app = FastAPI(
         title="Fleetwright",
         version=version("fleetwright"),
         summary="Capacity planning, expert placement, power capping and fault remediation for GPU fleets.",
         lifespan=_lifespan(service, bootstrap_token, show_first_token),
+        openapi_url=None,  # FastAPI's route renders the document for each request; see `routes.api_docs`
         docs_url=None,  # FastAPI's page loads scripts from another site; see `routes.api_docs`
         redoc_url=None,
         redirect_slashes=False,
@@ -154,6 +157,7 @@ def _lifespan(
             yield
             ending.set()
         await service.jobs.close()
+        await service.metrics_page.close()
         await service.body_checker.close()
         await service.store.close()
 

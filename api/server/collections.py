@@ -84,11 +84,11 @@ class Collection(Generic[SpecT, ShownT]):
 
     async def page(self, tx: Transaction, *, after: str | None, limit: int) -> list[Entry[SpecT]]:
         found = await tx.documents.heads(kind=self.kind, after=after, limit=limit)
-        return [self._entry(each.name, document_version(each)) for each in found]
+        return [self.entry(each) for each in found]
 
     async def all(self, tx: Transaction) -> AsyncIterator[Entry[SpecT]]:
         async for each in self.heads(tx):
-            yield self._entry(each.name, document_version(each))
+            yield self.entry(each)
 
     async def heads(self, tx: Transaction) -> AsyncIterator[DocumentRecord]:
         """Iterate over every document as stored, by name."""
@@ -97,6 +97,10 @@ class Collection(Generic[SpecT, ShownT]):
             for each in batch:
                 yield each
             after = batch[-1].name
+
+    def entry(self, stored: DocumentRecord) -> Entry[SpecT]:
+        """Parse a document as stored."""
+        return self._entry(stored.name, document_version(stored))
 
     async def put(
         self, service: Service, name: str, spec: SpecT, *, precondition: Precondition, actor: str

@@ -174,7 +174,9 @@ def _from_validation(error: RequestValidationError) -> ProblemError:
     unread = [problem for item in first if (problem := _unread(item)) is not None]
     read = [item for item in first if _unread(item) is None]
     found = unread + [FieldProblem(path=_place(path), message=message) for path, message in item_problems(read)]
-    return _unprocessable(found, count=len(found) + len(items) - len(first))
+    # A list without its wrong items is reported as too short, behind all of them.
+    more = sum(item["type"] != "too_short" for item in items[len(first) :])
+    return _unprocessable(found, count=len(found) + more)
 
 
 def _unread(item: Any) -> FieldProblem | None:

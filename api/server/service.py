@@ -14,6 +14,7 @@ from api.server.database_health import DatabaseHealth
 from api.server.jobs import Jobs
 from api.server.metrics import ServiceMetrics
 from api.server.settings import Settings
+from api.server.shared_page import SharedPage
 from api.store import Store, Transaction
 
 
@@ -27,6 +28,7 @@ class Service:
     now: Callable[[], datetime]
     monotonic_s: Callable[[], float]
     schema_head: str
+    metrics_page: SharedPage
     body_budget: BodyBudget = field(default_factory=BodyBudget)
     body_checker: BodyChecker = field(default_factory=BodyChecker)
     # Set once the first token is stored, or when the service creates none.

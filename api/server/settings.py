@@ -55,6 +55,9 @@ class Settings(BaseSettings):
     """Maximum open connections of a process; fewer where the system allows fewer open files.  At the maximum the
     service closes the connection whose client it has waited for longest."""
 
+    metrics_interval_s: float = Field(default=1.0, ge=0, le=60)
+    """Seconds for which all readers of `/metrics` share one page; 0: only while it is rendered."""
+
     # A controller with 200 targets sends about 80 requests per second at most.
     rate_limit_per_s: float = Field(default=100.0, gt=0, le=1e6)
     """Requests per second per token, or per address without one."""

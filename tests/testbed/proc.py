@@ -35,6 +35,12 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def peak_memory_bytes(pid: int) -> int:
+    """Return the most resident memory that process `pid` ever had."""
+    (line,) = [line for line in (PROC / str(pid) / "status").read_text().splitlines() if line.startswith("VmHWM:")]
+    return int(line.split()[1]) * 1024
+
+
 def running_with_variable(name: str, value: str) -> list[int]:
     """Return the processes whose environment has `name` set to `value`; descendants inherit the variable."""
     mark = f"{name}={value}".encode()

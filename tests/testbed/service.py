@@ -82,7 +82,8 @@ def start_service() -> StartService:
         clock = SteppedClock()
         shown: list[str] = []
         app = create_app(
-            settings=Settings(database_url=database_url, **settings),
+            # The clock of the tests stands still, so that a page of metrics would never become old.
+            settings=Settings(database_url=database_url, **{"metrics_interval_s": 0} | settings),
             store=Store(database_url),
             schema_head=Migrations(database_url).head,
             static_tokens=[

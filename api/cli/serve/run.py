@@ -1,6 +1,7 @@
 """`fleetwright serve`: run the API, and on SQLite the controller inside it and a worker as its child."""
 
 import asyncio
+import gc
 import socket
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -44,6 +45,8 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, then start the background work."""
         await super().startup(sockets)
+        gc.collect()
+        gc.freeze()  # what exists now lives as long as the process: full collections would stop the loop to search it
         self._tasks = [asyncio.create_task(self._watched(work)) for work in self._beside]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

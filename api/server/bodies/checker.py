@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 
 from api.schemas.problems import FieldProblem
-from api.server.bodies.limits import ANSWER, CHECK_CPU_S, MEMORY_BYTES, OUT_OF_MEMORY, REQUEST
+from api.server.bodies.limits import ANSWER, CHECK_CPU_S, MEMORY_BYTES, READY, REQUEST
 from api.server.problems import ProblemError
 
 WALL_S = 60.0  # for a check on a busy machine, with the start of the process
@@ -26,6 +26,14 @@ class BodyChecker:
     def __init__(self) -> None:
         self._process: Process | None = None
         self._one_at_a_time = asyncio.Lock()
+
+    @property
+    def process_id(self) -> int | None:
+        return self._process.pid if self._process is not None else None
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.returncode is None
 
     async def check(self, model: type[Any], body: bytes) -> None:
         """Raise the problem that a body has for a model."""
@@ -57,9 +65,7 @@ class BodyChecker:
         except (EOFError, OSError) as error:  # a time-out is an OSError too
             status = await self.close()
             log.warning("body_check_ended", model=name, size_bytes=len(body), status=status, cause=repr(error))
-            if status is not None and (status < 0 or status == OUT_OF_MEMORY):
-                raise _too_costly() from None
-            raise
+            raise _too_costly() from None
         except BaseException:  # cancelled: the answer that is still to come belongs to no one
             await self.close()
             raise
@@ -68,8 +74,10 @@ class BodyChecker:
         return answer
 
     async def _exchange(self, name: str, body: bytes) -> Any:
-        if self._process is None or self._process.returncode is not None:
+        if self._process is None or not self.is_running:
             self._process = await _start()
+            if self._process.stdout is None or await self._process.stdout.readline() != READY:
+                raise RuntimeError("the process that checks bodies did not start")
         requests, answers = self._process.stdin, self._process.stdout
         if requests is None or answers is None:
             raise AssertionError("both are pipes")

@@ -19,12 +19,11 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import TypeAdapter, ValidationError
 from starlette.exceptions import HTTPException
 
-from api.server.bodies.limits import ANSWER, CHECK_CPU_S, KEPT_BYTES, MEMORY_BYTES, OUT_OF_MEMORY, REQUEST
-from api.server.bodies.pruning import prune, true_mistakes
+from api.jobs.body import PARTLY_CHARACTERS
+from api.jobs.pruning import prune, true_mistakes
+from api.server.bodies.limits import ANSWER, CHECK_CPU_S, KEPT_BYTES, MEMORY_BYTES, OUT_OF_MEMORY, READY, REQUEST
 from api.server.bodies.reading import parse_document
 from api.server.problems import ProblemError, invalid, to_problem
-
-MANY_BYTES = 64 * 1024  # above this size a document is first checked in part
 
 
 def main() -> None:
@@ -35,6 +34,15 @@ def main() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")  # short of memory, the kernel ends this process first
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints must not become part of an answer
+    answers.write(READY)
+    answers.flush()
+    try:
+        _serve(requests, answers)
+    except MemoryError:
+        os._exit(OUT_OF_MEMORY)  # without the traceback, for which there may be no memory either
+
+
+def _serve(requests: BinaryIO, answers: BinaryIO) -> None:
     start_bytes = _data_bytes()
     while header := requests.read(REQUEST.size):
         name_size, body_size = REQUEST.unpack(header)
@@ -47,19 +55,19 @@ def main() -> None:
 
 def _answer(name: str, body: bytes) -> Any:
     adapter: TypeAdapter[Any] = TypeAdapter(resolve_name(name))
-    _soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (_data_bytes() + MEMORY_BYTES, hard))
+    _limit_memory(_data_bytes() + MEMORY_BYTES)
     signal.setitimer(signal.ITIMER_PROF, CHECK_CPU_S)  # its signal ends the process
     try:
         check(adapter, body)
     except ProblemError as problem:
         return _as_json(problem)
     except MemoryError:
-        os._exit(OUT_OF_MEMORY)
+        raise
     except Exception as error:  # noqa: BLE001 - the parent raises it as its own
         return _as_json(to_problem(error))
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
+        _limit_memory(resource.RLIM_INFINITY)
     return None
 
 
@@ -71,7 +79,7 @@ def check(adapter: TypeAdapter[Any], body: bytes) -> None:
         raise invalid("body", f"must be JSON; at character {error.pos + 1}: {error.msg}") from None
     except (ValueError, RecursionError):  # as FastAPI: another encoding, or nested too deep
         raise HTTPException(400) from None
-    if len(body) > MANY_BYTES:
+    if len(body) > PARTLY_CHARACTERS:
         part, whole = prune(document)
         _validate(adapter, part, is_part=not whole)
         if whole:
@@ -100,6 +108,12 @@ def _as_json(problem: ProblemError) -> dict[str, Any]:
         "errors": [each.model_dump(mode="json") for each in problem.errors],
         "headers": problem.headers,
     }
+
+
+def _limit_memory(size_bytes: int) -> None:
+    _soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limits = [each for each in (size_bytes, hard) if each != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(limits, default=resource.RLIM_INFINITY), hard))
 
 
 def _send(answers: BinaryIO, answer: Any) -> None:

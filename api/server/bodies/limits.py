@@ -4,6 +4,7 @@ import struct
 
 REQUEST = struct.Struct("!HI")  # lengths of the model's name and of the body
 ANSWER = struct.Struct("!I")
+READY = b"ready\n"  # the first bytes of the helper
 
 CHECK_CPU_S = 10.0
 MEMORY_BYTES = 512 * 1024 * 1024  # for one body, above what the helper holds before

@@ -1,13 +1,18 @@
-"""`/` and `/docs`: serve the reference of the API as a page.
+"""`/`, `/docs` and `/openapi.json`: serve the reference of the API as a page.
 
 Swagger UI's files come from the installed package `fastapi-offline`, so that the page loads nothing from another site.
 Every URL of the page is relative, so that it also works behind a gateway that adds a prefix.
 """
 
+import gzip
+import json
+from collections.abc import Mapping
+from functools import cache, lru_cache
 from importlib.resources import as_file, files
+from types import MappingProxyType
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 PACKAGE = "fastapi_offline"
@@ -65,7 +70,38 @@ async def start() -> Response:
 
 
 @router.get("/docs/{name}", name="File of the API reference")
-def packaged(name: Annotated[str, Path(pattern="^(swagger-ui-bundle\\.js|swagger-ui\\.css)$")]) -> Response:
+async def packaged(
+    request: Request, name: Annotated[str, Path(pattern="^(swagger-ui-bundle\\.js|swagger-ui\\.css)$")]
+) -> Response:
     """A file of Swagger UI."""
+    return _shared(request, _packaged(name), media_type=PACKAGED[name], headers=CACHED)
+
+
+@router.get("/openapi.json", name="OpenAPI document")
+async def openapi(request: Request) -> Response:
+    """The document of all operations."""
+    state = request.app.state
+    if not hasattr(state, "openapi_document"):
+        state.openapi_document = json.dumps(request.app.openapi(), ensure_ascii=False).encode()
+    return _shared(request, state.openapi_document, media_type="application/json")
+
+
+def _shared(
+    request: Request, content: bytes, *, media_type: str, headers: Mapping[str, str] = MappingProxyType({})
+) -> Response:
+    """Respond with content that all requests share, compressed once: it is large, and anyone may ask for it."""
+    headers = {"vary": "Accept-Encoding", **headers}
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        content, headers = _compressed(content), headers | {"content-encoding": "gzip"}
+    return Response(content, media_type=media_type, headers=headers)
+
+
+@lru_cache(maxsize=8)
+def _compressed(content: bytes) -> bytes:
+    return gzip.compress(content, mtime=0)
+
+
+@cache
+def _packaged(name: str) -> bytes:
     with as_file(files(PACKAGE) / "static" / name) as path:
-        return Response(path.read_bytes(), media_type=PACKAGED[name], headers=CACHED)
+        return path.read_bytes()

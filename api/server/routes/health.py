@@ -1,6 +1,8 @@
 """`/livez`, `/readyz`, `/metrics`: for orchestrators and Prometheus, without a token and without secrets."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
 from http import HTTPStatus
@@ -11,7 +13,7 @@ from fastapi.responses import Response
 
 from api.jobs.diagnoses import read_report
 from api.schemas.power import POWER_PLANS
-from api.schemas.targets import Freeze, TargetStatus
+from api.schemas.targets import Freeze, Target, TargetStatus
 from api.server.catalogues import ALL
 from api.server.fault_metrics import ActiveFault, FaultState
 from api.server.metrics import CONTENT_TYPE, FleetState, ReportedTarget, render_state
@@ -25,7 +27,7 @@ from api.server.routes.remediation import CASES
 from api.server.service import Service, ServiceOf
 from api.server.targets import FREEZE, TARGETS
 from api.server.versioned import current
-from api.store import DatabaseUnavailableError, DiagnosisHead, Transaction
+from api.store import DatabaseUnavailableError, DiagnosisHead, DocumentRecord, StatusRecord, Transaction
 from faults.quarantine.inputs import NODES
 from fleet.documents import Frozen, read_stored
 from power.caps import CapPlan
@@ -74,21 +76,30 @@ async def readyz(service: ServiceOf) -> Health:
 @router.get("/metrics", name="Prometheus metrics", operation_id="metrics", response_class=Response)
 async def metrics(service: ServiceOf) -> Response:
     """Counters of this process and the state of the fleet; without the database, only that it is down."""
-    state = await fleet_state(service)
-    return Response(content=service.metrics.render() + render_state(state), media_type=CONTENT_TYPE)
+    page = await service.metrics_page.get(lambda: _render(service))
+    return Response(content=page, media_type=CONTENT_TYPE)
 
 
-async def fleet_state(service: Service) -> FleetState:
-    """Read everything that `/metrics` exports, or that the database is down."""
+async def _render(service: Service) -> bytes:
+    state, targets, reports = await _read(service)
+
+    def parse_and_render() -> bytes:  # for thousands of targets, a good part of a second
+        reported = _reported(targets, {report.target: report for report in reports})
+        return service.metrics.render() + render_state(replace(state, targets=list(reported)))
+
+    return await asyncio.to_thread(parse_and_render)
+
+
+async def _read(service: Service) -> tuple[FleetState, list[DocumentRecord], list[StatusRecord]]:
+    """Read everything that `/metrics` exports, or that the database is down; targets and reports as stored."""
     writable = await service.database_health.is_writable()
     try:
         async with service.store.reading() as tx:
             freeze = read_stored(Freeze, (await current(tx, FREEZE)).body or "")
-            return FleetState(
+            state = FleetState(
                 at=service.now(),
                 database_up=True,
                 database_writable=writable,
-                targets=[target async for target in _reported(tx)],
                 frozen=freeze.frozen,
                 audit_entries=await tx.audit.length(),
                 document_versions=[(item.kind.value, (await current(tx, item.key)).version) for item in ALL],
@@ -98,20 +109,26 @@ async def fleet_state(service: Service) -> FleetState:
                 faults=await _faults(tx, service.now()),
                 remediation=[mark_of(case.body or "") async for case in CASES.heads(tx)],
             )
+            return state, [target async for target in TARGETS.heads(tx)], await tx.statuses.all()
     except DatabaseUnavailableError as error:
         service.database_health.log_failure(error)
-        return FleetState(at=service.now(), database_up=False)
+        return FleetState(at=service.now(), database_up=False), [], []
 
 
-async def _reported(tx: Transaction) -> AsyncIterator[ReportedTarget]:
-    reports = {report.target: report for report in await tx.statuses.all()}
-    async for target in TARGETS.all(tx):
+def _reported(targets: Sequence[DocumentRecord], reports: Mapping[str, StatusRecord]) -> Iterator[ReportedTarget]:
+    for target in targets:
         report = reports.get(target.name)
         yield ReportedTarget(
-            target=TARGETS.show(target),
+            target=_shown(target),
             status=read_stored(TargetStatus, report.body) if report is not None else None,
             reported_at=report.reported_at if report is not None else None,
         )
+
+
+@lru_cache(maxsize=4096)
+def _shown(target: DocumentRecord) -> Target:
+    """Parse a target; cached, because most have not changed since the last scrape."""
+    return TARGETS.show(TARGETS.entry(target))
 
 
 async def _newest_caps(tx: Transaction) -> CapPlan | None:
