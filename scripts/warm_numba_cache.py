@@ -1,11 +1,14 @@
 """Compile every kernel, so that no process compiles one later.
 
 python -m scripts.warm_numba_cache
+
+The image runs this file by its path, so that the installed packages are compiled, not those of the working folder.
 """
 
+from collections.abc import Iterator
 from importlib import import_module
-
-from scripts.repo_checks import ROOT, tracked_files
+from importlib.util import find_spec
+from pathlib import Path
 
 PACKAGES = ("planner", "placement", "power", "faults")
 MARK = "\n@jit_entry("
@@ -13,10 +16,19 @@ MARK = "\n@jit_entry("
 
 def main() -> None:
     """Importing a module with an entry compiles it, or finds it compiled."""
-    for path in sorted(tracked_files()):
-        name = path.relative_to(ROOT)
-        if name.parts[0] in PACKAGES and path.suffix == ".py" and MARK in path.read_text(encoding="utf-8"):
-            import_module(".".join(name.with_suffix("").parts))
+    for module in modules_with_kernels():
+        import_module(module)
+
+
+def modules_with_kernels() -> Iterator[str]:
+    for package in PACKAGES:
+        spec = find_spec(package)
+        if spec is None or spec.origin is None:
+            raise ModuleNotFoundError(f"the package {package} is not installed", name=package)
+        folder = Path(spec.origin).parent
+        for path in sorted(folder.rglob("*.py")):
+            if MARK in path.read_text(encoding="utf-8"):
+                yield ".".join(path.relative_to(folder.parent).with_suffix("").parts)
 
 
 if __name__ == "__main__":
