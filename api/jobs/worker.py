@@ -37,13 +37,7 @@ from api.jobs.outcome import (
 )
 from api.jobs.reuse import content_of, earlier_result
 from api.schemas.jobs import JobState, Lane
-from api.store import (
-    DatabaseUnavailableError,
-    JobRecord,
-    Store,
-    Transaction,
-    WorkerRecord,
-)
+from api.store import DatabaseUnavailableError, JobRecord, Store, Transaction, WorkerRecord
 
 BEAT_S: Final = 0.5
 MAX_ATTEMPTS: Final = 3
@@ -53,6 +47,7 @@ BUSY_FOR_S: Final = 10.0  # after the last job, poll often
 CHOICE: Final = 1_000  # queued jobs among which the next one is chosen
 RETRY_S: Final = 0.5
 OUTAGE_LOG_S: Final = 60.0
+ALIVE_FOR_S: Final = 30.0  # after a beat, whether or not the database took it
 T = TypeVar("T")
 
 log = structlog.get_logger("fleetwright.worker")
@@ -109,6 +104,7 @@ class Worker:
         self._starts = {lane: Starts() for lane in Lane}
         self._watch = WorkerWatch(settings.id)
         self._beats = 0
+        self._beat_s = float("-inf")
         self._busy_until_s = 0.0
         self._outage_logged_s = -OUTAGE_LOG_S
         self._wake = asyncio.Event()
@@ -119,6 +115,10 @@ class Worker:
         """Claim nothing more; `run` returns once the running jobs have ended or are queued again."""
         self._stopping.set()
         self._wake.set()
+
+    def is_alive(self) -> bool:
+        """Return whether the last beat is recent; for a health endpoint in another thread."""
+        return self._monotonic_s() - self._beat_s <= ALIVE_FOR_S
 
     def wake(self) -> None:
         """Look for jobs now, as a service in the same process does after it has stored one."""
@@ -299,6 +299,7 @@ class Worker:
 
     async def _keep_beating(self) -> None:
         while not self._ended.is_set():
+            self._beat_s = self._monotonic_s()
             try:
                 await self._beat()
             except DatabaseUnavailableError as error:
@@ -337,6 +338,7 @@ class Worker:
 
     async def _register(self) -> None:
         """Enter the table of workers; jobs of an earlier process with this id are queued again."""
+        self._beat_s = self._monotonic_s()
         async with self._store.transaction() as tx:
             await self._put_back(tx, counted=True)
             await tx.workers.put(self._record())

@@ -11,12 +11,14 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from api.jobs.lost_workers import WorkerWatch
 from api.jobs.metrics import add_build_info
+from api.schemas.jobs import JobState, Lane
 from api.schemas.targets import Mode, Phase, Target, TargetStatus
 from api.server.fault_metrics import FaultMetrics, FaultState, fault_metrics
 from api.server.power_metrics import PowerState, power_metrics
 from api.server.remediation_metrics import CaseMark, remediation_metrics
-from api.store import Failure
+from api.store import Failure, LaneCount, WorkerRecord
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -41,6 +43,7 @@ class ServiceMetrics:
         )
         self._removed = self._counter("fleetwright_gc_removed", "Rows that retention removed, by kind.", "kind")
         self._collections = self._counter("fleetwright_gc_runs", "Removals of old rows, by outcome.", "outcome")
+        self._workers = WorkerWatch(own_id="")
         self.faults = FaultMetrics(self.registry)
         add_build_info(self.registry)
 
@@ -64,6 +67,10 @@ class ServiceMetrics:
 
     def observe_garbage_collection(self, outcome: str) -> None:
         self._collections.labels(outcome=outcome).inc()
+
+    def live_workers(self, workers: Sequence[WorkerRecord], *, now_s: float) -> int:
+        """Count the workers whose beats have changed lately; a lost one remains in the table if no other removes it."""
+        return len(workers) - len(self._workers.lost(workers, orphans=(), now_s=now_s))
 
     def render(self) -> bytes:
         """Render this process's part of `/metrics`."""
@@ -91,6 +98,8 @@ class FleetState:
     power: PowerState = field(default_factory=PowerState)
     faults: FaultState = field(default_factory=FaultState)
     remediation: Sequence[CaseMark] = ()
+    jobs: Sequence[LaneCount] = ()
+    workers: int = 0
 
 
 def render_state(state: FleetState) -> bytes:
@@ -122,6 +131,7 @@ class _StateCollector(Collector):
         yield from power_metrics(state.power, state.at)
         yield from fault_metrics(state.faults, state.at)
         yield from remediation_metrics(state.remediation, state.at)
+        yield from _job_metrics(state)
 
 
 def _target_metrics(state: FleetState) -> Iterable[Metric]:
@@ -150,3 +160,18 @@ def _target_metrics(state: FleetState) -> Iterable[Metric]:
             phase.add_metric([name, each_phase.value], reported.status.phase is each_phase)
         age.add_metric([name], max(0.0, (state.at - reported.reported_at).total_seconds()))
     yield from (planned, applied, mode, phase, age)
+
+
+def _job_metrics(state: FleetState) -> Iterable[Metric]:
+    queued = GaugeMetricFamily("fleetwright_jobs_queued", "Jobs that wait for a worker.", labels=["lane"])
+    oldest = GaugeMetricFamily(
+        "fleetwright_jobs_oldest_queued_seconds", "Age of the oldest waiting job; 0: none waits.", labels=["lane"]
+    )
+    waiting = {count.lane: count for count in state.jobs if count.state == JobState.QUEUED}
+    for lane in Lane:
+        count = waiting.get(lane)
+        since = count.oldest if count is not None else None
+        queued.add_metric([lane.value], count.jobs if count is not None else 0)
+        oldest.add_metric([lane.value], max(0.0, (state.at - since).total_seconds()) if since is not None else 0.0)
+    yield from (queued, oldest)
+    yield GaugeMetricFamily("fleetwright_workers", "Workers that are alive.", value=state.workers)

@@ -20,7 +20,12 @@ MetricsHostOption = Annotated[str, typer.Option(metavar="HOST", help="Address of
 
 @contextmanager
 def served_metrics(
-    host: str, port: int, registry: CollectorRegistry, *, alive: Callable[[], bool] | None = None
+    host: str,
+    port: int,
+    registry: CollectorRegistry,
+    *,
+    alive: Callable[[], bool] | None = None,
+    late: str = "reconciles are late",
 ) -> Iterator[None]:
     """Serve metrics during the block, in a thread that responds even while the rest is stuck.  Port 0: no server."""
     if port == 0:
@@ -30,7 +35,7 @@ def served_metrics(
         server, thread = start_http_server(port, addr=host, registry=registry)
     metrics = server.get_app()
     if alive is not None and metrics is not None:
-        server.set_app(_with_health(metrics, alive))
+        server.set_app(_with_health(metrics, alive, late))
     note(f"metrics on http://{host}:{port}/metrics")
     try:
         yield
@@ -40,12 +45,12 @@ def served_metrics(
         thread.join()
 
 
-def _with_health(metrics: WSGIApplication, alive: Callable[[], bool]) -> WSGIApplication:
+def _with_health(metrics: WSGIApplication, alive: Callable[[], bool], late: str) -> WSGIApplication:
     def app(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         if environ["PATH_INFO"] != "/healthz":
             return metrics(environ, start_response)
         well = alive()
         start_response("200 OK" if well else "503 Service Unavailable", [("Content-Type", "application/json")])
-        return [json.dumps({"status": "ok" if well else "reconciles are late"}).encode()]
+        return [json.dumps({"status": "ok" if well else late}).encode()]
 
     return app

@@ -51,11 +51,19 @@ def worker(
     registry = CollectorRegistry()
     add_build_info(registry)
     ProcessCollector(registry=registry)
-    with served_metrics(metrics_host, metrics_port, registry):
-        asyncio.run(_work(settings, registry, name=name, ends_with_stdin=ends_with_stdin))
+    asyncio.run(
+        _work(settings, registry, metrics_at=(metrics_host, metrics_port), name=name, ends_with_stdin=ends_with_stdin)
+    )
 
 
-async def _work(settings: Settings, registry: CollectorRegistry, *, name: str | None, ends_with_stdin: bool) -> None:
+async def _work(
+    settings: Settings,
+    registry: CollectorRegistry,
+    *,
+    metrics_at: tuple[str, int],
+    name: str | None,
+    ends_with_stdin: bool,
+) -> None:
     store = Store(settings.database_url.get_secret_value())
     own = worker_settings(settings)
     if name is not None:
@@ -74,7 +82,8 @@ async def _work(settings: Settings, registry: CollectorRegistry, *, name: str | 
     if ends_with_stdin:
         loop.add_reader(sys.stdin.fileno(), lambda: None if os.read(sys.stdin.fileno(), 1) else running.stop())
     try:
-        await running.run()
+        with served_metrics(*metrics_at, registry, alive=running.is_alive, late="beats are late"):
+            await running.run()
     finally:
         await store.close()
 

@@ -108,6 +108,8 @@ async def _read(service: Service) -> tuple[FleetState, list[DocumentRecord], lis
                 ),
                 faults=await _faults(tx, service.now()),
                 remediation=[mark_of(case.body or "") async for case in CASES.heads(tx)],
+                jobs=await tx.jobs.counts(),
+                workers=service.metrics.live_workers(await tx.workers.all(), now_s=service.monotonic_s()),
             )
             return state, [target async for target in TARGETS.heads(tx)], await tx.statuses.all()
     except DatabaseUnavailableError as error:
