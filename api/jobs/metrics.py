@@ -6,7 +6,8 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from api.jobs.results import PLACEMENT_KIND, PLAN_KIND, POWER_PLAN_KIND, POWER_SIMULATION_KIND
+from api.jobs.outcome import OUT_OF_MEMORY
+from api.jobs.results import KINDS, PLACEMENT_KIND, PLAN_KIND, POWER_PLAN_KIND, POWER_SIMULATION_KIND
 
 IMBALANCE_BUCKETS = (1.001, 1.005, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0)
 SOLVE_BUCKETS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
@@ -19,6 +20,8 @@ class JobMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
         self._jobs = self._counter("fleetwright_jobs", "Finished jobs, by kind and outcome.", "kind", "outcome")
+        for kind in KINDS:  # so that the first one is an increase
+            self._jobs.labels(kind=kind.type.name, outcome=OUT_OF_MEMORY)
         self._waits = self._histogram(
             "fleetwright_job_wait_seconds", "Time from acceptance to start.", JOB_BUCKETS_S, "lane"
         )

@@ -14,6 +14,7 @@ from fleet.documents import MAX_PROBLEMS, RuleError, Violation, dotted, validati
 from fleet.errors import DocumentError, FleetwrightError, Problem, UnknownNameError
 
 CANCELLED: Final = "job-cancelled"
+OUT_OF_MEMORY: Final = "job-out-of-memory"
 Report = Callable[[str, float | None], None]  # phase, finished share
 
 
@@ -123,7 +124,7 @@ def lost(attempts: int) -> JobFailure:
 
 def out_of_memory(limit_mib: int) -> JobFailure:
     detail = f"the job needs more than {limit_mib:,} MiB of memory, the limit here"
-    return JobFailure(HTTPStatus.UNPROCESSABLE_ENTITY, "job-out-of-memory", detail)
+    return JobFailure(HTTPStatus.UNPROCESSABLE_ENTITY, OUT_OF_MEMORY, detail)
 
 
 def past_deadline(deadline_s: float) -> JobFailure:

@@ -39,6 +39,7 @@ from scripts.dashboards.promql import (
 
 ON_TARGET = f'{HERE}, target=~"$target"'
 STALE_S = 120.0  # as the alert FleetwrightTargetStale
+WAITING_S = 600.0  # as the alert FleetwrightJobsWait
 
 PHASE_COLOURS = {
     Phase.OBSERVED: Colour.CALM,
@@ -64,7 +65,7 @@ def overview() -> Dashboard:
             Row("Now", _now()),
             Row("Planned and applied", _targets()),
             Row("Planning", _planning()),
-            Row("Expert placement", _jobs()),
+            Row("Jobs", _jobs()),
             Row("Expert placement", _placement()),
             Row("API", _api()),
             Row("Controller", _controller()),
@@ -77,7 +78,7 @@ def _now() -> list[Panel]:
         stat(
             "API replicas",
             "Replicas that respond to Prometheus.",
-            one(f"count(fleetwright_build_info{{{HERE}}}) or vector(0)"),
+            one(f"count(fleetwright_database_up{{{HERE}}}) or vector(0)"),
             thresholds={0: Colour.BAD, 1: Colour.GOOD},
         ),
         stat(
@@ -170,6 +171,31 @@ def _planning() -> list[Panel]:
 
 def _jobs() -> list[Panel]:
     return [
+        steps(
+            "Waiting jobs",
+            "Jobs that wait for a worker, by lane.",
+            highest("fleetwright_jobs_queued", by="lane"),
+            width=6,
+        ),
+        durations(
+            "Oldest waiting job",
+            "Age of the oldest job that waits for a worker, by lane.",
+            highest("fleetwright_jobs_oldest_queued_seconds", by="lane"),
+            thresholds={WAITING_S: Colour.BAD},
+            width=6,
+        ),
+        steps(
+            "Workers",
+            "Workers that are alive.",
+            one(f"max(fleetwright_workers{{{HERE}}})", legend="workers"),
+            width=6,
+        ),
+        bars(
+            "Lost workers",
+            "Workers whose beats stood still; their jobs start again elsewhere.",
+            one(f"sum(increase(fleetwright_workers_lost_total{{{HERE}}}[$__rate_interval]))", legend="lost"),
+            width=6,
+        ),
         bars(
             "Ended jobs",
             "By kind and outcome; an outcome other than `succeeded` names the failure.",
@@ -201,11 +227,6 @@ def _jobs() -> list[Panel]:
                 f"sum by (kind) (rate(fleetwright_job_cpu_seconds_total{{{HERE}}}[$__rate_interval]))",
                 legend="{{kind}}",
             ),
-        ),
-        bars(
-            "Lost workers",
-            "Workers whose beats stood still; their jobs start again elsewhere.",
-            one(f"sum(increase(fleetwright_workers_lost_total{{{HERE}}}[$__rate_interval]))", legend="lost"),
         ),
     ]
 
@@ -241,7 +262,7 @@ def _api() -> list[Panel]:
                 legend="{{method}} {{route}}",
             ),
             unit=Unit.PER_SECOND,
-            width=6,
+            width=8,
         ),
         durations(
             "Request duration",
@@ -249,7 +270,7 @@ def _api() -> list[Panel]:
             *quantiles(
                 "fleetwright_http_request_duration_seconds", where=f'{HERE}, route!~"/v1/plans|/livez|/readyz|/metrics"'
             ),
-            width=6,
+            width=8,
         ),
         bars(
             "Errors",
@@ -260,13 +281,19 @@ def _api() -> list[Panel]:
                 legend="{{status}} {{route}}",
             ),
             unit=Unit.PER_SECOND,
-            width=6,
+            width=8,
         ),
         steps(
             "Audit entries",
             "Number of entries; it never decreases.",
             one(f"max(fleetwright_audit_entries{{{HERE}}})", legend="entries"),
-            width=6,
+            width=12,
+        ),
+        steps(
+            "Versions",
+            "API replicas and workers, by version; two versions during an upgrade.",
+            one(f"count by (version) (fleetwright_build_info{{{HERE}}})", legend="{{version}}"),
+            width=12,
         ),
     ]
 
