@@ -18,6 +18,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from api.client.errors import ConnectionFailedError, UnexpectedResponseError, error_from
 from api.schemas.jobs import Job
+from api.schemas.leases import LEASE_HEADER, LeaseTerm
 from api.schemas.pages import Page
 from api.schemas.results import RecordT, RequestT, ResultType, SummaryT
 from fleet.documents import IGNORE_UNKNOWN, dotted, item_problems
@@ -224,6 +225,11 @@ def deleting(path: str, condition: Mapping[str, str]) -> Call[None]:
 def if_matching(etag: str) -> Mapping[str, str]:
     """Require the version that a write replaces."""
     return {"If-Match": etag}
+
+
+def under_lease(held: LeaseTerm | None) -> Mapping[str, str]:
+    """Name the term under which the caller acts."""
+    return {} if held is None else {LEASE_HEADER: str(held)}
 
 
 @dataclass(frozen=True, slots=True)

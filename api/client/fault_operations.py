@@ -18,6 +18,7 @@ from api.client.calls import (
     posting,
     putting,
     reading,
+    under_lease,
 )
 from api.schemas.fault_paths import PathsRequest, PathsResponse
 from api.schemas.faults import (
@@ -27,6 +28,7 @@ from api.schemas.faults import (
     DiagnosisSummary,
     ExpiryChange,
 )
+from api.schemas.leases import LeaseTerm
 from api.schemas.pages import Page
 from api.schemas.quarantine import (
     ActionRequest,
@@ -96,10 +98,12 @@ def get_quarantine() -> Call[QuarantineView]:
     return reading("/v1/faults/quarantine", as_type(QuarantineView))
 
 
-def evaluate_quarantine(evaluation: Evaluation, *, idempotency_key: str | None = None) -> Call[EvaluationResult]:
+def evaluate_quarantine(
+    evaluation: Evaluation, *, idempotency_key: str | None = None, held: LeaseTerm | None = None
+) -> Call[EvaluationResult]:
     """Run one step of the policy on the observed fleet; returns the desired state."""
     call: Call[EvaluationResult] = posting("/v1/faults/quarantine/evaluations", evaluation, EvaluationResult)
-    return replace(call, headers={**call.headers, **once(idempotency_key)})
+    return replace(call, headers={**call.headers, **once(idempotency_key), **under_lease(held)})
 
 
 def request_node_action(node: str, action: OperatorAction) -> Call[NodeView]:
@@ -123,14 +127,20 @@ def get_remediation_case(case_id: str) -> Call[Versioned[RemediationCase]]:
     return reading(_case_path(case_id), as_versioned(RemediationCase))
 
 
-def open_remediation_case(case_id: str, case: CaseSpec) -> Call[Versioned[RemediationCase]]:
+def open_remediation_case(
+    case_id: str, case: CaseSpec, *, held: LeaseTerm | None = None
+) -> Call[Versioned[RemediationCase]]:
     """Open a case; PreconditionFailedError if it exists."""
-    return putting(_case_path(case_id), case, MISSING, as_versioned(RemediationCase), success=HTTPStatus.CREATED)
+    headers = {**MISSING, **under_lease(held)}
+    return putting(_case_path(case_id), case, headers, as_versioned(RemediationCase), success=HTTPStatus.CREATED)
 
 
-def update_remediation_case(case_id: str, case: CaseSpec, *, if_match: str) -> Call[Versioned[RemediationCase]]:
+def update_remediation_case(
+    case_id: str, case: CaseSpec, *, if_match: str, held: LeaseTerm | None = None
+) -> Call[Versioned[RemediationCase]]:
     """Store the next state of a case."""
-    return putting(_case_path(case_id), case, if_matching(if_match), as_versioned(RemediationCase))
+    headers = {**if_matching(if_match), **under_lease(held)}
+    return putting(_case_path(case_id), case, headers, as_versioned(RemediationCase))
 
 
 def _case_path(case_id: str) -> str:

@@ -30,15 +30,17 @@ from api.client.calls import (
     posting,
     putting,
     reading,
+    under_lease,
 )
 from api.schemas.audit import NDJSON, AuditCheck, AuditCheckpoint, AuditEntry
 from api.schemas.documents import DocumentKind, VersionInfo
 from api.schemas.faults import FAULT_SIMULATIONS
-from api.schemas.leases import Lease, LeaseClaim
+from api.schemas.leases import Lease, LeaseClaim, LeaseTerm
 from api.schemas.pages import Page
 from api.schemas.placements import PLACEMENTS
 from api.schemas.plans import PLANS
 from api.schemas.power import POWER_PLANS, POWER_SIMULATIONS, PowerBudget, StoredBudget, StoredTree
+from api.schemas.projects import Project, ProjectSpec
 from api.schemas.target_state import Approval, ApprovalRequest
 from api.schemas.targets import Freeze, Target, TargetSpec, TargetStatus
 from api.schemas.tokens import TokenCreated, TokenInfo, TokenRequest
@@ -229,9 +231,10 @@ def get_target_status(name: str) -> Call[TargetStatus]:
     return reading(f"{_target_path(name)}/status", as_type(TargetStatus))
 
 
-def report_target_status(name: str, status: TargetStatus) -> Call[None]:
-    """Replace the report on a target."""
-    call = putting(f"{_target_path(name)}/status", status, {}, as_nothing, success=HTTPStatus.NO_CONTENT)
+def report_target_status(name: str, status: TargetStatus, *, held: LeaseTerm | None = None) -> Call[None]:
+    """Replace the report on a target; ConflictError when the lease of the controller has another term than `held`."""
+    path = f"{_target_path(name)}/status"
+    call = putting(path, status, under_lease(held), as_nothing, success=HTTPStatus.NO_CONTENT)
     return replace(call, repeatable=True)
 
 
@@ -270,6 +273,31 @@ def get_freeze() -> Call[Versioned[Freeze]]:
 def replace_freeze(freeze: Freeze, *, if_match: str) -> Call[Versioned[Freeze]]:
     """Set or lift the global freeze."""
     return putting("/v1/freeze", freeze, if_matching(if_match), as_versioned(Freeze))
+
+
+def list_projects(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[Project]]:
+    """Read projects with their quotas, by name."""
+    return listing("/v1/projects", Project, limit=limit, cursor=cursor)
+
+
+def get_project(name: str) -> Call[Versioned[Project]]:
+    """Read one project."""
+    return reading(_project_path(name), as_versioned(Project))
+
+
+def create_project(name: str, spec: ProjectSpec) -> Call[Versioned[Project]]:
+    """Create a project; PreconditionFailedError when there is one of this name."""
+    return putting(_project_path(name), spec, MISSING, as_versioned(Project), success=HTTPStatus.CREATED)
+
+
+def replace_project(name: str, spec: ProjectSpec, *, if_match: str) -> Call[Versioned[Project]]:
+    """Replace the quotas of a project."""
+    return putting(_project_path(name), spec, if_matching(if_match), as_versioned(Project))
+
+
+def delete_project(name: str, *, if_match: str) -> Call[None]:
+    """Delete a project without valid tokens and targets."""
+    return deleting(_project_path(name), if_matching(if_match))
 
 
 def create_token(request: TokenRequest, *, idempotency_key: str | None = None) -> Call[TokenCreated]:
@@ -341,6 +369,10 @@ def _document_path(document_type: DocumentType[Any]) -> str:
 
 def _power_path(kind: str, name: str) -> str:
     return path_of("/v1/power/{kind}/{name}", kind=kind, name=name)
+
+
+def _project_path(name: str) -> str:
+    return path_of("/v1/projects/{name}", name=name)
 
 
 def _target_path(name: str) -> str:

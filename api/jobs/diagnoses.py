@@ -16,6 +16,7 @@ from api.schemas.faults import (
     DiagnosisSummary,
     ExpiryChange,
 )
+from api.schemas.projects import DEFAULT_PROJECT
 from api.store import DiagnosisHead, canonical_json
 from faults.diagnosis import Diagnosis, Scope
 from fleet.documents import read_stored
@@ -29,7 +30,13 @@ _NODES: Final = (Scope.RANK, Scope.NODE)
 
 
 def head_of(
-    report: DiagnosisReport, *, diagnosis_id: str, now: datetime, actor: str, bundle_sha256: str | None
+    report: DiagnosisReport,
+    *,
+    diagnosis_id: str,
+    now: datetime,
+    actor: str,
+    bundle_sha256: str | None,
+    project: str = DEFAULT_PROJECT,
 ) -> DiagnosisHead:
     return DiagnosisHead(
         id=diagnosis_id,
@@ -41,6 +48,7 @@ def head_of(
         expires_at=now + timedelta(seconds=report.expires_in_s),
         report=canonical_json(report.model_dump(mode="json", exclude=BUNDLE)),
         bundle_sha256=bundle_sha256,
+        project=project,
     )
 
 

@@ -98,7 +98,14 @@ def _check_bundle(task: Task, report: Report) -> Solved:
 
 async def _store_diagnosis(tx: Transaction, job: JobRecord, solved: Solved, now: datetime) -> None:
     report = read_stored(DiagnosisReport, solved.output)
-    head = head_of(report, diagnosis_id=job.id, now=now, actor=job.created_by, bundle_sha256=solved.columns["sha256"])
+    head = head_of(
+        report,
+        diagnosis_id=job.id,
+        now=now,
+        actor=job.created_by,
+        bundle_sha256=solved.columns["sha256"],
+        project=job.project,
+    )
     await tx.diagnoses.add(head, bundle=solved.blob)
     await _audit(
         tx,

@@ -5,12 +5,18 @@ for its whole duration, by its own clock, takes it with the ETag of that lease. 
 the holder at the same time only if the slower clock is wrong by more than the margin that a holder keeps.
 """
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Final
 
 from pydantic import Field
 
 from api.schemas.names import Name, Text
 from fleet.documents import Frozen
+
+LEASE_HEADER: Final = "Fleetwright-Lease"
+LEASE_TERM_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[1-9][0-9]{0,8}$"
+CONTROLLER_LEASE: Final = "controller"
+REMEDIATION_LEASE: Final = "remediation"
 
 LeaseSeconds = Annotated[float, Field(ge=1.0, le=3600.0)]
 
@@ -28,3 +34,23 @@ class Lease(LeaseClaim):
     name: Name
     term: int = Field(ge=1, description="Increases with every change of holder.")
     beats: int = Field(ge=0, description="Renewals in this term.")
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTerm:
+    """Names a term of a lease.  Controllers send theirs with each report, so that reports of older terms are refused.
+
+    In a header, because a service of release 0.2.0 refuses bodies with unknown fields.
+    """
+
+    lease: str
+    term: int
+
+    def __str__(self) -> str:
+        return f"{self.lease}/{self.term}"
+
+    @classmethod
+    def parse(cls, text: str) -> "LeaseTerm":
+        """Read the value of the header, which matches `LEASE_TERM_PATTERN`."""
+        lease, _, term = text.partition("/")
+        return cls(lease, int(term))

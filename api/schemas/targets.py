@@ -22,6 +22,7 @@ from pydantic import (
 from api.schemas.expert_maps import ExpertMapSpec, ExpertMapStatus
 from api.schemas.names import GpuName, Name, PartKey, PartName, Replicas, Text
 from api.schemas.probes import HealthProbe, PlainUrl, Seconds
+from api.schemas.projects import DEFAULT_PROJECT
 from api.schemas.target_state import Approval, Digest, TargetState
 from fleet.documents import Frozen, RuleError, Violation, validate_nested, validation_problems
 from planner.request import Name as WorkloadName
@@ -221,6 +222,7 @@ class Target(Frozen):
     name: Name
     version: int = Field(ge=1)
     spec: TargetSpec
+    project: Name = DEFAULT_PROJECT
 
 
 class Phase(StrEnum):

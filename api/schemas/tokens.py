@@ -1,21 +1,33 @@
 """API tokens and their scopes.  Creation shows the secret once; the database stores its hash."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 
 from pydantic import Field
 
-from api.schemas.names import Text
+from api.schemas.names import Name, Text
 from fleet.documents import Frozen
 
 
 class TokenScope(StrEnum):
-    """What a token allows.  `admin` includes the other scopes; those include only themselves."""
+    """What a token allows.  `admin` includes the other scopes, and `operate` includes `report`."""
 
     READ = "read"  # every GET except tokens and audit
     PLAN = "plan"  # create stored results, replace catalogue documents
-    OPERATE = "operate"  # targets, freeze, status reports
-    ADMIN = "admin"  # tokens and audit, and everything above
+    OPERATE = "operate"  # targets, freeze, power budgets, quarantine
+    REPORT = "report"  # for controllers and monitors: status, diagnoses, evaluations, leases, cases
+    APPROVE = "approve"  # change sets of targets that others prepared
+    AUDIT = "audit"  # read and check the audit
+    ADMIN = "admin"  # tokens and projects, and everything above
+
+
+# Controllers of release 0.2.0 have tokens with `operate`.
+INCLUDED: Final[Mapping[TokenScope, frozenset[TokenScope]]] = {
+    TokenScope.OPERATE: frozenset({TokenScope.REPORT}),
+    TokenScope.ADMIN: frozenset(TokenScope),
+}
 
 
 class TokenRequest(Frozen):
@@ -25,6 +37,7 @@ class TokenRequest(Frozen):
     # Duplicates are harmless.
     scopes: frozenset[TokenScope] = Field(min_length=1, json_schema_extra={"uniqueItems": False})
     expires_in_s: int | None = Field(default=None, ge=60, le=10 * 365 * 86_400, description="Null: until revoked.")
+    project: Name | None = Field(default=None, description="The only project of the token; null: every project.")
 
 
 class TokenInfo(Frozen):
@@ -37,6 +50,7 @@ class TokenInfo(Frozen):
     created_by: str
     expires_at: datetime | None = None
     revoked_at: datetime | None = None
+    project: str | None = None
 
 
 class TokenCreated(Frozen):

@@ -29,6 +29,7 @@ from api.server.routes import (
     jobs,
     leases,
     power_trees,
+    projects,
     quarantine,
     remediation,
     targets,
@@ -124,6 +125,7 @@ def _api_routes() -> list[BaseRoute]:
         targets.router,
         freeze.router,
         leases.router,
+        projects.router,
         tokens.router,
         audit.router,
     ):

@@ -7,7 +7,7 @@ guessable passwords).  The comparison takes constant time.
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from http import HTTPStatus
@@ -17,7 +17,7 @@ import structlog
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from api.schemas.tokens import TokenScope
+from api.schemas.tokens import INCLUDED, TokenScope
 from api.server.limits import RateLimiter
 from api.server.problems import ProblemError
 from api.server.settings import Settings
@@ -34,10 +34,11 @@ class Principal:
     actor: str  # the name in the audit
     scopes: frozenset[TokenScope]
     rate_limited: bool = True  # False for code inside the service
+    project: str | None = None  # the only project that it sees and changes; None: every project
 
     def allows(self, scope: TokenScope) -> bool:
-        """Check a scope; `admin` has them all."""
-        return scope in self.scopes or TokenScope.ADMIN in self.scopes
+        """Check a scope, given directly or included in another one."""
+        return scope in self.scopes or any(scope in INCLUDED.get(held, ()) for held in self.scopes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +95,17 @@ class Authenticator:
             record = await tx.tokens.get(form["id"])
         if record is None or not hmac.compare_digest(record.secret_sha256, digest) or not record.is_valid(self._now()):
             return None
-        return Principal(actor=actor_of(record.id), scopes=frozenset(TokenScope(scope) for scope in record.scopes))
+        return Principal(actor=actor_of(record.id), scopes=known_scopes(record.scopes), project=record.project)
 
 
 def actor_of(token_id: str) -> str:
     """Return the audit's name for the holder of a token."""
     return f"token:{token_id}"
+
+
+def known_scopes(stored: Iterable[str]) -> frozenset[TokenScope]:
+    """Return the scopes that this release knows; a newer release may have stored others."""
+    return frozenset(TokenScope(scope) for scope in stored if scope in set(TokenScope))
 
 
 def token_hash(token: str) -> bytes:
@@ -108,9 +114,13 @@ def token_hash(token: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class RequireScope:
-    """Admits only principals with a scope, as a FastAPI dependency."""
+    """Admits only principals with a scope, as a FastAPI dependency.
+
+    An operation on what belongs to the whole fleet (`fleet`) refuses tokens of one project.
+    """
 
     scope: TokenScope
+    fleet: bool = False
 
     async def __call__(self, request: Request, _shown: Credentials) -> Principal:
         """Return the principal that was admitted before the body was read; `_shown` documents the scheme in OpenAPI."""
@@ -130,6 +140,12 @@ class RequireScope:
         )
         structlog.contextvars.bind_contextvars(actor=principal.actor)
         if principal.allows(self.scope):
+            if self.fleet and principal.project is not None:
+                raise ProblemError(
+                    status=HTTPStatus.FORBIDDEN,
+                    kind="forbidden",
+                    detail=f"a token of the whole fleet is needed; this one belongs to project {principal.project!r}",
+                )
             return principal
         if principal in {READER, LOOPBACK}:
             raise _unauthorized(f"a token with scope {self.scope.value!r} is needed")
@@ -144,7 +160,14 @@ class RequireScope:
 Reader = Annotated[Principal, Depends(RequireScope(TokenScope.READ))]
 Planner = Annotated[Principal, Depends(RequireScope(TokenScope.PLAN))]
 Operator = Annotated[Principal, Depends(RequireScope(TokenScope.OPERATE))]
-Admin = Annotated[Principal, Depends(RequireScope(TokenScope.ADMIN))]
+Reporter = Annotated[Principal, Depends(RequireScope(TokenScope.REPORT))]
+Approver = Annotated[Principal, Depends(RequireScope(TokenScope.APPROVE))]
+# Of what belongs to the whole fleet.
+FleetPlanner = Annotated[Principal, Depends(RequireScope(TokenScope.PLAN, fleet=True))]
+FleetOperator = Annotated[Principal, Depends(RequireScope(TokenScope.OPERATE, fleet=True))]
+FleetReporter = Annotated[Principal, Depends(RequireScope(TokenScope.REPORT, fleet=True))]
+Auditor = Annotated[Principal, Depends(RequireScope(TokenScope.AUDIT, fleet=True))]
+Admin = Annotated[Principal, Depends(RequireScope(TokenScope.ADMIN, fleet=True))]
 
 
 def _unauthorized(detail: str) -> ProblemError:

@@ -11,8 +11,12 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
+from api.schemas.leases import LeaseTerm
+from api.schemas.projects import DEFAULT_PROJECT
 from api.server.etags import Precondition
+from api.server.fencing import refuse_stale
 from api.server.problems import not_found
+from api.server.projects import WHOLE_FLEET, ProjectAccess
 from api.server.service import Service
 from api.server.versioned import AuditAction, DocumentKey, DocumentVersion, current, document_version, replace
 from api.store import DocumentRecord, Transaction, canonical_json
@@ -31,6 +35,7 @@ class Entry(Generic[SpecT]):
     etag: str
     at: datetime
     by: str
+    project: str = DEFAULT_PROJECT
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,7 @@ class AuditVerbs:
     deletes: str = "deleted"
 
 
-async def _accept(_service: Service, _name: str, _spec: BaseModel) -> None:
+async def _accept(_service: Service, _name: str, _spec: BaseModel, _project: ProjectAccess) -> None:
     """Accept every valid document."""
 
 
@@ -66,24 +71,33 @@ class Collection(Generic[SpecT, ShownT]):
     show: Callable[[Entry[SpecT]], ShownT]
     parse: Callable[[str], SpecT]
     # Checks the document itself, before the precondition.
-    validate: Callable[[Service, str, SpecT], Awaitable[None]] = _accept
+    validate: Callable[[Service, str, SpecT, ProjectAccess], Awaitable[None]] = _accept
     # Checks references from other documents, in the transaction of the write.  No document: a deletion.
     check_references: Callable[[Service, Transaction, str, SpecT | None], Awaitable[None]] = _accept_references
     detail: Callable[[SpecT, DocumentVersion, DocumentVersion], Mapping[str, Any]] = (
         _whole  # the audit detail of a write
     )
     batch: int = 500  # documents per query of a full scan
+    owned: bool = False  # by projects; else by the fleet
+    is_own_project: bool = False  # each document is a project, and belongs to the project of its name
+    lease: str | None = None  # only the holder of this lease writes
 
-    async def get(self, tx: Transaction, name: str) -> Entry[SpecT]:
-        """Return the document; 404 where none exists."""
-        return self._entry(name, await current(tx, self._key(name)))
+    async def get(self, tx: Transaction, name: str, *, project: ProjectAccess = WHOLE_FLEET) -> Entry[SpecT]:
+        """Return the document; 404 where the project has none."""
+        found = self._entry(name, await current(tx, self._key(name)))
+        if self.owned and not project.sees(found.project):
+            raise not_found(f"{self.label} {name!r}")
+        return found
 
     async def find(self, tx: Transaction, name: str) -> Entry[SpecT] | None:
         found = await current(tx, self._key(name))
         return self._entry(name, found) if found.body is not None else None
 
-    async def page(self, tx: Transaction, *, after: str | None, limit: int) -> list[Entry[SpecT]]:
-        found = await tx.documents.heads(kind=self.kind, after=after, limit=limit)
+    async def page(
+        self, tx: Transaction, *, after: str | None, limit: int, project: ProjectAccess = WHOLE_FLEET
+    ) -> list[Entry[SpecT]]:
+        visible = project.visible if self.owned else None
+        found = await tx.documents.heads(kind=self.kind, after=after, limit=limit, project=visible)
         return [self.entry(each) for each in found]
 
     async def all(self, tx: Transaction) -> AsyncIterator[Entry[SpecT]]:
@@ -103,10 +117,23 @@ class Collection(Generic[SpecT, ShownT]):
         return self._entry(stored.name, document_version(stored))
 
     async def put(
-        self, service: Service, name: str, spec: SpecT, *, precondition: Precondition, actor: str
+        self,
+        service: Service,
+        name: str,
+        spec: SpecT,
+        *,
+        precondition: Precondition,
+        actor: str,
+        project: ProjectAccess = WHOLE_FLEET,
+        held: LeaseTerm | None = None,
     ) -> tuple[Entry[SpecT], bool]:
         """Create or replace a document; return the new state, and whether it was created."""
-        await self.validate(service, name, spec)
+        await self.validate(service, name, spec, project)
+
+        async def check(tx: Transaction) -> None:
+            if self.lease is not None:
+                await refuse_stale(tx, lease=self.lease, held=held, actor=actor)
+            await self.check_references(service, tx, name, spec)
 
         def audit_action(before: DocumentVersion, after: DocumentVersion) -> AuditAction:
             verb = self.verbs.creates if before.body is None else self.verbs.replaces
@@ -119,11 +146,20 @@ class Collection(Generic[SpecT, ShownT]):
             precondition=precondition,
             actor=actor,
             audit_action=audit_action,
-            check=lambda tx: self.check_references(service, tx, name, spec),
+            check=check,
+            project=self._owner(name, project),
         )
         return self._entry(name, after), before.body is None
 
-    async def delete(self, service: Service, name: str, *, precondition: Precondition, actor: str) -> None:
+    async def delete(
+        self,
+        service: Service,
+        name: str,
+        *,
+        precondition: Precondition,
+        actor: str,
+        project: ProjectAccess = WHOLE_FLEET,
+    ) -> None:
         """Delete a document; its versions stay."""
         await replace(
             service,
@@ -133,7 +169,13 @@ class Collection(Generic[SpecT, ShownT]):
             actor=actor,
             audit_action=lambda _before, _after: self._audit_action(self.verbs.deletes, name, {}),
             check=lambda tx: self.check_references(service, tx, name, None),
+            project=self._owner(name, project),
         )
+
+    def _owner(self, name: str, project: ProjectAccess) -> ProjectAccess | None:
+        if self.is_own_project:
+            return ProjectAccess(of_new=name, visible=project.visible)
+        return project if self.owned else None
 
     def _key(self, name: str) -> DocumentKey:
         return DocumentKey(kind=self.kind, name=name)
@@ -151,4 +193,5 @@ class Collection(Generic[SpecT, ShownT]):
             etag=found.etag,
             at=found.created_at,
             by=found.created_by,
+            project=found.project,
         )

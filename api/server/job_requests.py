@@ -19,6 +19,7 @@ from api.server.idempotency import REPLAYED, saved_response
 from api.server.jobs import NewJob, fingerprint_of, positions, raise_failure, show_job
 from api.server.openapi import Responses
 from api.server.problems import invalid
+from api.server.projects import project_for_new
 from api.server.service import Service
 from api.store import JobRecord
 
@@ -71,6 +72,7 @@ async def run_job(
             kind=kind,
             request=text,
             actor=principal.actor,
+            project=project_for_new(request),
             subject=subject,
             key=key,
             fingerprint=fingerprint if key is not None else None,

@@ -16,10 +16,11 @@ from fastapi import Request
 
 from api.jobs.kinds import JOB_KINDS, JobKind
 from api.jobs.outcome import JobFailure
-from api.schemas.jobs import FINAL_STATES, Job, JobState
+from api.schemas.jobs import FINAL_STATES, Job, JobState, Lane
 from api.schemas.problems import PROBLEM_TYPE_PREFIX, ProblemDetails
 from api.server.context import current_request_id
 from api.server.problems import ProblemError, not_found
+from api.server.projects import chosen_project, refuse_over_quota
 from api.server.settings import Settings
 from api.server.uuid7 import new_id
 from api.store import DEFAULT_PROJECT, DatabaseUnavailableError, JobRecord, KeyTakenError, Store, Transaction
@@ -87,6 +88,14 @@ class Jobs:
         try:
             async with self._store.transaction() as tx:
                 await self._refuse_full(tx, kind, new)
+                await refuse_over_quota(
+                    tx,
+                    new.project,
+                    now=now,
+                    # The evidence of a fault waits for no quota of work.
+                    job_kind=new.kind if kind.lane is not Lane.SAFETY else None,
+                    new_bytes=len(new.request),
+                )
                 job = replace(job, id=new_id(now, after=await tx.newest_id(new.kind)))
                 if new.key is not None:
                     await tx.jobs.free_key(created_by=new.actor, key=new.key, before=self._keys_since())
@@ -199,8 +208,10 @@ async def _existing(tx: Transaction, job_id: str) -> JobRecord:
 
 
 def fingerprint_of(request: Request, body: bytes) -> str:
-    """Hash method, path and body, as release 0.2.0 does."""
+    """Hash method, path and body, as release 0.2.0 does; and the project, where the request names one."""
     digest = hashlib.sha256(f"{request.method} {request.url.path}\n".encode())
+    if (project := chosen_project(request)) is not None:
+        digest.update(f"{project}\n".encode())
     digest.update(body)
     return digest.hexdigest()
 

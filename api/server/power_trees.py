@@ -11,6 +11,7 @@ from typing import Any
 
 from api.schemas.power import DOMAIN_PATTERN, MAX_BUDGET_VALIDITY, PowerBudget, StoredBudget, StoredTree
 from api.server.collections import AuditVerbs, Collection
+from api.server.projects import ProjectAccess
 from api.server.service import Service
 from api.server.versioned import DocumentVersion
 from api.store import Transaction
@@ -25,7 +26,7 @@ def read_tree(body: str) -> PowerTree:
     return read_stored(PowerTree, body)
 
 
-async def _require_same_name(_service: Service, name: str, tree: PowerTree) -> None:
+async def _require_same_name(_service: Service, name: str, tree: PowerTree, _project: ProjectAccess) -> None:
     _require(_naming_problems(name, tree))
 
 

@@ -35,6 +35,9 @@ class Settings(BaseSettings):
     insecure_no_auth: bool = False
     """Every request has admin rights.  Only with a loopback host."""
 
+    self_approval: bool = False
+    """Who prepared a change of a target may approve it.  For installations of one person."""
+
     anonymous_read: bool = False
     """Requests without a token may read.  Only with a loopback host."""
 

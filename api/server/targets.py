@@ -1,17 +1,26 @@
 """Stores targets as a collection, the controller's reports on them, the operator's approvals, and the freeze."""
 
+from datetime import UTC, datetime, timedelta
 from functools import partial
+from http import HTTPStatus
 
+from api.schemas.leases import CONTROLLER_LEASE, LeaseTerm
 from api.schemas.plans import PLANS
 from api.schemas.target_state import Approval, ApprovalRequest
 from api.schemas.targets import Freeze, Target, TargetSpec, TargetStatus
+from api.server.auth import LOOPBACK
 from api.server.collections import AuditVerbs, Collection
 from api.server.etags import Precondition
+from api.server.fencing import refuse_stale
 from api.server.problems import ProblemError, conflict, invalid, not_found
+from api.server.projects import WHOLE_FLEET, ProjectAccess
 from api.server.service import Service
 from api.server.versioned import AuditAction, DocumentKey, DocumentVersion, replace
 from api.store import StatusRecord, Transaction, canonical_json
 from fleet.documents import read_stored
+
+CHECKED_VERSIONS = 200  # of a target, for who has changed it since it has its plan
+MAX_CLOCK_ERROR = timedelta(days=7)  # a controller with a wrong clock must still report
 
 FREEZE = DocumentKey(kind="freeze", name="default", shipped=canonical_json(Freeze().model_dump(mode="json")))
 
@@ -32,13 +41,23 @@ async def write_freeze(service: Service, freeze: Freeze, *, precondition: Precon
     return after
 
 
+async def _plan_exists(service: Service, _name: str, spec: TargetSpec, project: ProjectAccess) -> None:
+    async with service.store.reading() as tx:
+        await _require_plan(tx, spec.plan_id, project)
+
+
 async def _check_references(_service: Service, tx: Transaction, name: str, spec: TargetSpec | None) -> None:
     """Check that the plan exists, and remove the report on a deleted target."""
     await tx.audit.lock()  # first: a report locks it before it writes the status, and the removal of old plans too
     if spec is None:
         await tx.statuses.remove(name)
-    elif spec.plan_id is not None and not await tx.results.exists(kind=PLANS.name, result_id=spec.plan_id):
-        raise invalid("plan_id", f"there is no plan {spec.plan_id!r}; allowed: the id of a stored plan, or null")
+    else:
+        await _require_plan(tx, spec.plan_id, WHOLE_FLEET)
+
+
+async def _require_plan(tx: Transaction, plan_id: str | None, project: ProjectAccess) -> None:
+    if plan_id is not None and not await tx.results.exists(kind=PLANS.name, result_id=plan_id, project=project.visible):
+        raise invalid("plan_id", f"there is no plan {plan_id!r}; allowed: the id of a stored plan, or null")
 
 
 TARGETS = Collection(
@@ -48,39 +67,55 @@ TARGETS = Collection(
     verbs=AuditVerbs("target"),
     spec=TargetSpec,
     shown=Target,
-    show=lambda found: Target(name=found.name, version=found.version, spec=found.spec),
+    show=lambda found: Target(name=found.name, version=found.version, spec=found.spec, project=found.project),
     parse=partial(read_stored, TargetSpec),
+    validate=_plan_exists,
     check_references=_check_references,
+    owned=True,
 )
 
 
-async def keep_report(service: Service, name: str, report: TargetStatus, *, actor: str) -> None:
+async def keep_report(
+    service: Service,
+    name: str,
+    report: TargetStatus,
+    *,
+    actor: str,
+    project: ProjectAccess = WHOLE_FLEET,
+    held: LeaseTerm | None = None,
+) -> None:
     """Store a report.  Where it has no state, the stored state and approval stay."""
+    _refuse_absurd_time(report.observed_at, now=service.now())
     async with service.store.transaction() as tx:
         await tx.audit.lock()  # otherwise the target could be deleted between the read and the write
-        await TARGETS.get(tx, name)
+        await TARGETS.get(tx, name, project=project)
+        await refuse_stale(tx, lease=CONTROLLER_LEASE, held=held, actor=actor)
         before = await _report(tx, name)
         if before is not None:
             report = report.model_copy(update={"state": report.state or before.state, "approval": before.approval})
         else:
             report = report.model_copy(update={"approval": None})
-        await _put(tx, service, name, report)
+        await _put(tx, service, name, report, reported_by=actor)
         if before is None or _audited_part(before) != _audited_part(report):
             detail = report.model_dump(mode="json", exclude={"observed_at", "state", "approval"})
             detail["verified_plan_id"] = _verified(report)
             await service.audit(tx, actor=actor, action="target.reported", subject=f"targets/{name}", detail=detail)
 
 
-async def approve(service: Service, name: str, request: ApprovalRequest, *, actor: str) -> Approval:
-    """Store an operator's approval of the ready change set; any other is refused."""
+async def approve(
+    service: Service, name: str, request: ApprovalRequest, *, actor: str, project: ProjectAccess = WHOLE_FLEET
+) -> Approval:
+    """Store an approval of the ready change set; any other is refused, and so is that of who prepared the change."""
     async with service.store.transaction() as tx:
         await tx.audit.lock()
-        spec = (await TARGETS.get(tx, name)).spec
-        report = await _report(tx, name)
+        spec = (await TARGETS.get(tx, name, project=project)).spec
+        stored = await tx.statuses.get(name)
+        report = read_stored(TargetStatus, stored.body) if stored is not None else None
         if report is None:
             raise not_found(f"report on target {name!r} yet")
         if not _is_ready(request, spec, report):
             raise _stale(name, spec, report)
+        await _refuse_own(service, tx, name, spec, actor=actor, reported_by=stored.reported_by if stored else None)
         used = report.state.approvals_used if report.state is not None else 0
         last = report.approval
         if last is not None and last.number > used and last.digest == request.digest:
@@ -91,7 +126,8 @@ async def approve(service: Service, name: str, request: ApprovalRequest, *, acto
             approved_at=service.now(),
             approved_by=actor,
         )
-        await _put(tx, service, name, report.model_copy(update={"approval": approval}))
+        report_with_approval = report.model_copy(update={"approval": approval})
+        await _put(tx, service, name, report_with_approval, reported_by=stored.reported_by if stored else None)
         await service.audit(
             tx,
             actor=actor,
@@ -108,10 +144,41 @@ async def _report(tx: Transaction, name: str) -> TargetStatus | None:
     return read_stored(TargetStatus, found.body) if found is not None else None
 
 
-async def _put(tx: Transaction, service: Service, name: str, report: TargetStatus) -> None:
+async def _put(tx: Transaction, service: Service, name: str, report: TargetStatus, *, reported_by: str | None) -> None:
     # Without default values: a service of the previous release can then read it, unless it has new fields.
     body = canonical_json(report.model_dump(mode="json", exclude_defaults=True))
-    await tx.statuses.put(StatusRecord(target=name, reported_at=service.now(), body=body))
+    await tx.statuses.put(StatusRecord(target=name, reported_at=service.now(), body=body, reported_by=reported_by))
+
+
+async def _refuse_own(
+    service: Service, tx: Transaction, name: str, spec: TargetSpec, *, actor: str, reported_by: str | None
+) -> None:
+    """Refuse the approval of an actor that prepared the change: one person alone must not bring it about."""
+    if service.settings.self_approval or actor == LOOPBACK.actor:
+        return
+    if actor == reported_by:
+        raise _own(f"{actor} reported this change set of target {name!r}")
+    for version in await tx.documents.versions(kind=TARGETS.kind, name=name, before=None, limit=CHECKED_VERSIONS):
+        if version.body is None or read_stored(TargetSpec, version.body).plan_id != spec.plan_id:
+            return
+        if version.created_by == actor:
+            raise _own(f"{actor} wrote version {version.version} of target {name!r}, with plan {spec.plan_id}")
+
+
+def _own(detail: str) -> ProblemError:
+    return ProblemError(
+        status=HTTPStatus.FORBIDDEN,
+        kind="own-change",
+        detail=f"{detail}; another token with scope 'approve' must approve the change (or the setting self_approval)",
+    )
+
+
+def _refuse_absurd_time(at: datetime, *, now: datetime) -> None:
+    at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    if abs(at - now) > MAX_CLOCK_ERROR:
+        first, last = (now - MAX_CLOCK_ERROR, now + MAX_CLOCK_ERROR)
+        allowed = f"allowed: {first:%Y-%m-%d %H:%M:%SZ} to {last:%Y-%m-%d %H:%M:%SZ}"
+        raise invalid("observed_at", f"{allowed}, got {at.isoformat()}")
 
 
 def _is_ready(request: ApprovalRequest, spec: TargetSpec, report: TargetStatus) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 import structlog
 
 from api.schemas.tokens import TokenInfo, TokenRequest, TokenScope
-from api.server.auth import TOKEN_FORM, token_hash
+from api.server.auth import TOKEN_FORM, known_scopes, token_hash
 from api.server.service import Service
 from api.store import StoreError, TokenRecord, Transaction
 from fleet.errors import FleetwrightError
@@ -41,7 +41,8 @@ def new_token(request: TokenRequest, *, now: datetime, created_by: str) -> NewTo
 
 
 def token_info(record: TokenRecord) -> TokenInfo:
-    return TokenInfo.model_validate(record, from_attributes=True)
+    fields = {name: getattr(record, name) for name in TokenInfo.model_fields}
+    return TokenInfo(**fields | {"scopes": known_scopes(record.scopes)})
 
 
 def read_bootstrap_token(path: Path | None) -> str | None:
@@ -128,6 +129,7 @@ def _token(secret: str, request: TokenRequest, *, now: datetime, created_by: str
         created_by=created_by,
         expires_at=now + timedelta(seconds=expires_in_s) if expires_in_s is not None else None,
         revoked_at=None,
+        project=request.project,
     )
     return NewToken(secret=secret, record=record)
 

@@ -12,7 +12,11 @@ from typing import Any
 
 from fastapi.responses import Response
 
+from api.schemas.projects import DEFAULT_PROJECT
 from api.server.etags import Precondition, etag_of, is_current
+from api.server.problems import ProblemError, conflict, not_found
+from api.server.projects import KIND as PROJECTS
+from api.server.projects import ProjectAccess, refuse_over_quota
 from api.server.service import Service
 from api.store import ConflictError, DocumentRecord, Transaction
 
@@ -34,6 +38,7 @@ class DocumentVersion:
     body: str | None
     created_at: datetime | None = None
     created_by: str | None = None
+    project: str = DEFAULT_PROJECT
 
     @property
     def etag(self) -> str | None:
@@ -58,7 +63,11 @@ async def current(tx: Transaction, key: DocumentKey) -> DocumentVersion:
 
 def document_version(stored: DocumentRecord) -> DocumentVersion:
     return DocumentVersion(
-        version=stored.version, body=stored.body, created_at=stored.created_at, created_by=stored.created_by
+        version=stored.version,
+        body=stored.body,
+        created_at=stored.created_at,
+        created_by=stored.created_by,
+        project=stored.project,
     )
 
 
@@ -71,14 +80,26 @@ async def replace(
     actor: str,
     audit_action: Callable[[DocumentVersion, DocumentVersion], AuditAction],
     check: Callable[[Transaction], Awaitable[None]] | None = None,
+    project: ProjectAccess | None = None,
 ) -> tuple[DocumentVersion, DocumentVersion]:
-    """Add the next version (no body deletes) if the precondition and `check` hold; return both versions."""
+    """Add the next version (no body deletes) if the precondition and `check` hold; return both versions.
+
+    A document that projects own has the project of its first version; `project` (None: the fleet owns the document)
+    must see it.
+    """
     try:
         async with service.store.transaction() as tx:
             before = await current(tx, key)
+            if project is not None and before.body is not None and not project.sees(before.project):
+                raise _of_another_project(key, precondition)
             precondition.check(current=before.etag)
             if check is not None:
                 await check(tx)
+            owner = DEFAULT_PROJECT
+            if project is not None:
+                owner = before.project if before.body is not None else project.of_new
+                if body is not None and key.kind != PROJECTS:
+                    await refuse_over_quota(tx, owner, now=service.now(), new_bytes=len(body))
             after = document_version(
                 await tx.documents.add_version(
                     kind=key.kind,
@@ -87,6 +108,7 @@ async def replace(
                     body=body,
                     created_at=service.now(),
                     created_by=actor,
+                    project=owner,
                 )
             )
             done = audit_action(before, after)
@@ -96,6 +118,12 @@ async def replace(
             precondition.check(current=(await current(tx, key)).etag)
         raise
     return before, after
+
+
+def _of_another_project(key: DocumentKey, precondition: Precondition) -> ProblemError:
+    if precondition.must_not_exist:
+        return conflict(f"{key.kind}: the name {key.name!r} is taken in another project; names are unique")
+    return not_found(f"{key.kind.removesuffix('s')} {key.name!r}")
 
 
 def send(found: DocumentVersion, *, if_none_match: str | None = None) -> Response:

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
-DEFAULT_PROJECT: Final = "default"
+from api.schemas.projects import DEFAULT_PROJECT
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,23 @@ class LeaseRecord:
     beats: int
     lease_s: float
     renewed_at: datetime | None = None
+    held_by: str | None = None  # the actor that claimed it last
+    held_term: int | None = None  # the term of `held_by`; a service of release 0.2.0 writes neither
+
+    @property
+    def actor(self) -> str | None:
+        """Is the actor behind the holder; None where nobody holds the lease, or a service of 0.2.0 granted it."""
+        return self.held_by if self.holder is not None and self.held_term == self.term else None
+
+
+@dataclass(frozen=True, slots=True)
+class RateUsage:
+    """Is what one replica has served to a caller since the replica's start."""
+
+    caller: str
+    replica: str
+    spent: float
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +122,7 @@ class StatusRecord:
     target: str
     reported_at: datetime
     body: str
+    reported_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from sqlalchemy.orm import aliased
 from api.store.canonical import canonical_json
 from api.store.errors import ConflictError, KeyReusedError, KeyTakenError
 from api.store.records import (
+    DEFAULT_PROJECT,
     DiagnosisHead,
     DocumentRecord,
     LeaseRecord,
@@ -60,6 +61,7 @@ RESULT_HEAD = [column for column in ResultRow.__table__.columns if column.name n
 DIAGNOSIS_HEAD = [column for column in DiagnosisRow.__table__.columns if column.name != "bundle"]
 ONLY_ID = 1  # of the quarantine's row
 CLEARED_PER_REPLY = 100
+SCANNED_PER_QUERY = 500  # documents, of which those of one project are kept
 
 
 class Repository:
@@ -101,25 +103,42 @@ class DocumentRepository(Repository):
             query = query.where(DocumentRow.version < before)
         return [DocumentRecord(**row) for row in await self._rows(query)]
 
-    async def heads(self, *, kind: str, after: str | None, limit: int) -> list[DocumentRecord]:
-        """Return the newest version of each document that is not deleted, by name."""
+    async def heads(
+        self, *, kind: str, after: str | None, limit: int, project: str | None = None
+    ) -> list[DocumentRecord]:
+        """Return the newest version of each document that is not deleted, by name; of one project, or of all."""
         found: list[DocumentRecord] = []
+        batch_size = limit if project is None else max(limit, SCANNED_PER_QUERY)
         while True:
-            batch = [DocumentRecord(**row) for row in await self._rows(_heads(kind, after=after, limit=limit))]
-            found += [head for head in batch if head.body is not None]
-            if len(batch) < limit or len(found) >= limit:
+            batch = [DocumentRecord(**row) for row in await self._rows(_heads(kind, after=after, limit=batch_size))]
+            found += [head for head in batch if head.body is not None and project in (None, head.project)]
+            if len(batch) < batch_size or len(found) >= limit:
                 return found[:limit]
             after = batch[-1].name
 
     async def add_version(
-        self, *, kind: str, name: str, after: int, body: str | None, created_at: datetime, created_by: str
+        self,
+        *,
+        kind: str,
+        name: str,
+        after: int,
+        body: str | None,
+        created_at: datetime,
+        created_by: str,
+        project: str = DEFAULT_PROJECT,
     ) -> DocumentRecord:
         """Add the version after `after`; ConflictError when `after` is not the newest."""
         newest = await self.head(kind=kind, name=name)
         if (newest.version if newest is not None else 0) != after:
             raise ConflictError(f"{kind}/{name} has changed")
         new = DocumentRecord(
-            kind=kind, name=name, version=after + 1, body=body, created_at=created_at, created_by=created_by
+            kind=kind,
+            name=name,
+            version=after + 1,
+            body=body,
+            created_at=created_at,
+            created_by=created_by,
+            project=project,
         )
         try:
             await self._connection.execute(insert(DocumentRow).values(**asdict(new)))
@@ -163,33 +182,39 @@ class ResultRepository(Repository):
         values = asdict(stored.head) | {"request": stored.request, "result": stored.result}
         await self._connection.execute(insert(ResultRow).values(**values))
 
-    async def get(self, *, kind: str, result_id: str) -> StoredResult | None:
-        row = await self._row(select(ResultRow.__table__).where(ResultRow.kind == kind, ResultRow.id == result_id))
+    async def get(self, *, kind: str, result_id: str, project: str | None = None) -> StoredResult | None:
+        """Return a result of a project, or of any."""
+        query = select(ResultRow.__table__).where(ResultRow.kind == kind, ResultRow.id == result_id)
+        row = await self._row(query if project is None else query.where(ResultRow.project == project))
         if row is None:
             return None
         head = ResultSummary(**{column.name: row[column.name] for column in RESULT_HEAD})
         return StoredResult(head=head, request=row["request"], result=row["result"])
 
     async def of_content(self, content_sha256: str, *, since: datetime) -> StoredResult | None:
-        """Return the newest result of the same content that is not older than `since`."""
+        """Return the newest result of the same content, of any project, that is not older than `since`."""
         same = (ResultRow.content_sha256 == content_sha256, ResultRow.created_at >= since)
         query = select(ResultRow.kind, ResultRow.id).where(*same).order_by(ResultRow.id.desc()).limit(1)
         row = await self._row(query)
         return await self.get(kind=row["kind"], result_id=row["id"]) if row is not None else None
 
-    async def exists(self, *, kind: str, result_id: str) -> bool:
+    async def exists(self, *, kind: str, result_id: str, project: str | None = None) -> bool:
         query = select(ResultRow.id).where(ResultRow.kind == kind, ResultRow.id == result_id)
-        return await self._row(query) is not None
+        return await self._row(query if project is None else query.where(ResultRow.project == project)) is not None
 
     async def newest_id(self, kind: str) -> str | None:
         query = select(func.max(ResultRow.id)).where(ResultRow.kind == kind)
         return (await self._connection.execute(query)).scalar_one()
 
-    async def page(self, *, kind: str, before_id: str | None, limit: int) -> list[ResultSummary]:
-        """Return the newest results of a kind before an id."""
+    async def page(
+        self, *, kind: str, before_id: str | None, limit: int, project: str | None = None
+    ) -> list[ResultSummary]:
+        """Return the newest results of a kind before an id, of one project or of all."""
         query = select(*RESULT_HEAD).where(ResultRow.kind == kind).order_by(ResultRow.id.desc()).limit(limit)
         if before_id is not None:
             query = query.where(ResultRow.id < before_id)
+        if project is not None:
+            query = query.where(ResultRow.project == project)
         return [ResultSummary(**row) for row in await self._rows(query)]
 
 
@@ -203,9 +228,10 @@ class DiagnosisRepository(Repository):
         """Store a diagnosis under its new id; `bundle` is compressed."""
         await self._connection.execute(insert(DiagnosisRow).values(**asdict(head), bundle=bundle))
 
-    async def get(self, diagnosis_id: str) -> DiagnosisHead | None:
-        """Return one diagnosis without its bundle."""
-        row = await self._row(select(*DIAGNOSIS_HEAD).where(DiagnosisRow.id == diagnosis_id))
+    async def get(self, diagnosis_id: str, *, project: str | None = None) -> DiagnosisHead | None:
+        """Return one diagnosis of a project, or of any, without its bundle."""
+        query = select(*DIAGNOSIS_HEAD).where(DiagnosisRow.id == diagnosis_id)
+        row = await self._row(query if project is None else query.where(DiagnosisRow.project == project))
         return DiagnosisHead(**row) if row is not None else None
 
     async def newest_id(self) -> str | None:
@@ -216,11 +242,13 @@ class DiagnosisRepository(Repository):
         row = await self._row(select(DiagnosisRow.__table__.c.bundle).where(DiagnosisRow.id == diagnosis_id))
         return row["bundle"] if row is not None else None
 
-    async def page(self, *, before_id: str | None, limit: int) -> list[DiagnosisHead]:
-        """Return the newest diagnoses before an id."""
+    async def page(self, *, before_id: str | None, limit: int, project: str | None = None) -> list[DiagnosisHead]:
+        """Return the newest diagnoses before an id, of one project or of all."""
         query = select(*DIAGNOSIS_HEAD).order_by(DiagnosisRow.id.desc()).limit(limit)
         if before_id is not None:
             query = query.where(DiagnosisRow.id < before_id)
+        if project is not None:
+            query = query.where(DiagnosisRow.project == project)
         return [DiagnosisHead(**row) for row in await self._rows(query)]
 
     async def active(self, *, now: datetime, limit: int) -> list[DiagnosisHead]:
@@ -250,8 +278,8 @@ class StatusRepository(Repository):
     """Keeps the controller's last report on each target.  The audit has the changes of phase."""
 
     async def put(self, status: StatusRecord) -> None:
-        values = {"reported_at": status.reported_at, "body": status.body}
-        await self._upsert(TargetStatusRow, {"target": status.target}, values)
+        values = asdict(status)
+        await self._upsert(TargetStatusRow, {"target": values.pop("target")}, values)
 
     async def get(self, target: str) -> StatusRecord | None:
         row = await self._row(select(TargetStatusRow.__table__).where(TargetStatusRow.target == target))
@@ -356,6 +384,12 @@ class TokenRepository(Repository):
         if before_id is not None:
             query = query.where(TokenRow.id < before_id)
         return [_token(row) for row in await self._rows(query)]
+
+    async def valid_of(self, project: str, *, now: datetime) -> list[str]:
+        """Return the ids of some tokens of a project that are neither revoked nor expired."""
+        never = or_(TokenRow.expires_at.is_(None), TokenRow.expires_at > now)
+        query = select(TokenRow.id).where(TokenRow.project == project, TokenRow.revoked_at.is_(None), never).limit(3)
+        return [row["id"] for row in await self._rows(query)]
 
     async def revoke(self, token_id: str, *, at: datetime) -> bool:
         """Revoke a token; False when no valid token has this id."""

@@ -28,12 +28,13 @@ from api.store.repositories import (
 )
 from api.store.retention import RetentionRepository
 from api.store.time_limits import LOCK_WAIT_S
+from api.store.usage import Counted, RateUsageRepository, UsageRepository
 
 
 class Transaction:
     """Joins all repositories over one connection; commits as a whole."""
 
-    def __init__(self, connection: AsyncConnection) -> None:
+    def __init__(self, connection: AsyncConnection, counted: dict[str, Counted]) -> None:
         self.audit = AuditRepository(connection)
         self.documents = DocumentRepository(connection)
         self.quarantine = QuarantineRepository(connection)
@@ -47,6 +48,8 @@ class Transaction:
         self.workers = WorkerRepository(connection)
         self.retention = RetentionRepository(connection)
         self.write_probe = WriteProbeRepository(connection)
+        self.usage = UsageRepository(connection, counted)
+        self.rates = RateUsageRepository(connection)
         self._connection = connection
 
     async def newest_id(self, kind: str) -> str | None:
@@ -76,7 +79,9 @@ class Store:
 
     def __init__(self, database_url: str) -> None:
         url = parse_url(database_url)
+        self.is_shared = not is_sqlite(url)  # by several replicas
         self._engine = make_engine(url)
+        self._counted: dict[str, Counted] = {}  # by project
         # SQLite has one writer.  This lock is fair and cheap; SQLite's busy handler is neither.
         self._writer = asyncio.Lock() if is_sqlite(url) else None
 
@@ -86,7 +91,7 @@ class Store:
         async with _held(self._writer):
             with translated_errors():
                 async with self._connected() as connection, connection.begin():
-                    yield Transaction(connection)
+                    yield Transaction(connection, self._counted)
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[Transaction]:
@@ -94,7 +99,7 @@ class Store:
         with translated_errors():
             async with self._connected() as connection:
                 await connection.execution_options(**READ_ONLY[connection.dialect.name])
-                yield Transaction(connection)
+                yield Transaction(connection, self._counted)
 
     def pool_usage(self) -> PoolUsage:
         pool: Any = self._engine.pool

@@ -171,6 +171,7 @@ class TargetStatusRow(Base):
     target: Mapped[str] = mapped_column(String(63), primary_key=True)
     reported_at: Mapped[datetime] = mapped_column(UtcDateTime)
     body: Mapped[str] = mapped_column(Text)
+    reported_by: Mapped[str | None] = mapped_column(String(200))
 
 
 class LeaseRow(Base):
@@ -182,6 +183,8 @@ class LeaseRow(Base):
     beats: Mapped[int] = mapped_column(Integer)
     lease_s: Mapped[float] = mapped_column(Float)
     renewed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # only for retention: the election needs no clock
+    held_by: Mapped[str | None] = mapped_column(String(200))  # the actor that claimed it last
+    held_term: Mapped[int | None] = mapped_column(Integer)  # the term of `held_by`, which 0.2.0 does not write
 
 
 class ReplyRow(Base):

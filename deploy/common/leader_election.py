@@ -22,7 +22,7 @@ import structlog
 
 from api.client import ApiError, AsyncClient, NotFoundError, PreconditionFailedError
 from api.client.calls import Versioned
-from api.schemas.leases import Lease, LeaseClaim
+from api.schemas.leases import CONTROLLER_LEASE, Lease, LeaseClaim, LeaseTerm
 from deploy.common.clock import Clock
 from deploy.common.errors import NotLeadingError
 
@@ -33,7 +33,7 @@ MARGIN = 0.1  # of the lease
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseSettings:
-    name: str = "controller"
+    name: str = CONTROLLER_LEASE
     holder: str
     lease_s: float = 15.0
     renew_s: float = 5.0
@@ -91,6 +91,11 @@ class Leadership:
     @property
     def term(self) -> int | None:
         return self._observed.lease.document.term if self.holds and self._observed is not None else None
+
+    @property
+    def held(self) -> LeaseTerm | None:
+        """Return the lease and term to send with reports; None when the lease is not held."""
+        return LeaseTerm(self._settings.name, self.term) if self.term is not None else None
 
     @asynccontextmanager
     async def acting(self) -> AsyncIterator[None]:

@@ -134,7 +134,7 @@ class Controller:
     async def _report(self, target: Target, status: TargetStatus) -> bool:
         try:
             async with self._leadership.acting():  # the report contains state that the next leader may have stored
-                await self._api.report_target_status(target.name, status)
+                await self._api.report_target_status(target.name, status, held=self._leadership.held)
         except NotLeadingError:
             return False  # the next leader reports
         except NotFoundError:

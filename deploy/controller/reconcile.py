@@ -300,7 +300,9 @@ class Reconciler:
             )
         if state.target_state != state.stored:
             async with self.leadership.acting():
-                await self.api.report_target_status(state.target.name, self._report(state, phase, notes))
+                await self.api.report_target_status(
+                    state.target.name, self._report(state, phase, notes), held=self.leadership.held
+                )
             state.stored = state.target_state
 
     async def _take_step(self, state: ReconcileState, actuator: Actuator, step: Step) -> None:

@@ -22,6 +22,7 @@ import structlog
 
 from api.client import ApiError, AsyncClient, PreconditionFailedError
 from api.client.calls import Versioned
+from api.schemas.leases import REMEDIATION_LEASE
 from api.schemas.pages import PAGE_LIMIT_MAX
 from api.schemas.quarantine import EvaluationResult, NodeView, ProbeReport, QuarantineView
 from api.schemas.remediation import CaseAction, CaseSpec, RemediationCase, RemediationStage
@@ -38,7 +39,7 @@ from faults.quarantine.inputs import SLOW
 
 log = structlog.get_logger()
 
-LEASE: Final = "remediation"
+LEASE: Final = REMEDIATION_LEASE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +124,8 @@ class RemediationController:
         }
         self._keep_only(cases)
         out = frozenset(before.out_of_service)
-        result = await self._api.evaluate_quarantine(evaluation_of(snapshot, out=out, probed=self._probed))
+        evaluation = evaluation_of(snapshot, out=out, probed=self._probed)
+        result = await self._api.evaluate_quarantine(evaluation, held=self._leadership.held)
         for decision in result.decisions:
             log.info(
                 "decided",
@@ -172,7 +174,7 @@ class RemediationController:
 
     async def _open(self, case_id: str, case: CaseSpec) -> RemediationCase:
         try:
-            return (await self._api.open_remediation_case(case_id, case)).document
+            return (await self._api.open_remediation_case(case_id, case, held=self._leadership.held)).document
         except PreconditionFailedError:  # the case was closed, and the same diagnosis quarantined the node again
             return await self._write(await self._api.get_remediation_case(case_id), case)
 
@@ -260,7 +262,8 @@ class RemediationController:
         return found
 
     async def _write(self, known: Versioned[RemediationCase], case: CaseSpec) -> RemediationCase:
-        written = await self._api.update_remediation_case(known.document.id, case, if_match=known.etag)
+        held = self._leadership.held
+        written = await self._api.update_remediation_case(known.document.id, case, if_match=known.etag, held=held)
         state, stage = case.state.value, case.stage.value
         log.info("case", id=known.document.id, node=case.node, state=state, stage=stage, message=case.message)
         return written.document

@@ -10,9 +10,11 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from api.client import Client
 from api.schemas.probes import HealthProbe
 from api.schemas.target_state import ApprovalRequest
 from api.schemas.targets import Phase, TargetSpec, TargetStatus
+from api.schemas.tokens import TokenRequest, TokenScope
 from tests.deploy.controller.harness import request_for
 from tests.testbed.controllers import Stage
 from tests.testbed.prometheus import Prometheus
@@ -112,7 +114,9 @@ def test_failed_health_checks_roll_back_until_an_operator_approves_the_plan(
     assert (still.phase, written()) == (Phase.ROLLED_BACK, tried), "the plan was applied again without a request"
 
     assert still.digest is not None
-    stage.client.approve_target("chat", ApprovalRequest(plan_id=bad_id, digest=still.digest))
+    request = TokenRequest(name="approver", scopes=frozenset({TokenScope.APPROVE}))
+    with Client(stage.server.url, token=stage.client.create_token(request).secret) as approver:
+        approver.approve_target("chat", ApprovalRequest(plan_id=bad_id, digest=still.digest))
     wait_for(written, lambda now: now[len(tried) :][:1] == ["on-l4"], what="another attempt")
 
 

@@ -14,6 +14,7 @@ from api.schemas.tokens import TokenRequest, TokenScope
 COLUMNS = (
     Column("id", of="id"),
     Column("name", of="name"),
+    Column("project", of="project"),
     Column("scopes", of=lambda token: " ".join(sorted(token.scopes))),
     moment("created", of="created_at"),
     Column("by", of="created_by"),
@@ -29,12 +30,17 @@ def create(
     service: RemoteOptions,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The person or program that will hold it.")],
     scope: Annotated[list[TokenScope], typer.Option(help="What it allows; repeatable.")],
+    project: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The only project that it sees and changes; else all.")
+    ] = None,
     expires_in_s: Annotated[
         int | None, typer.Option(metavar="SECONDS", min=60, help="Expires after this time; else never.")
     ] = None,
 ) -> None:
     """Create a token and print its secret once, alone on stdout."""
-    request = build_model(TokenRequest, "token", name=name, scopes=frozenset(scope), expires_in_s=expires_in_s)
+    request = build_model(
+        TokenRequest, "token", name=name, scopes=frozenset(scope), expires_in_s=expires_in_s, project=project
+    )
     with service.connect() as client:
         made = client.create_token(request)
     if service.printed(made):

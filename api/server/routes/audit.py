@@ -15,7 +15,7 @@ from fastapi.responses import Response, StreamingResponse
 from api.schemas.audit import NDJSON, Anchor, AuditCheck, AuditCheckpoint, AuditEntry
 from api.schemas.pages import Page
 from api.server.audit_query import AuditQuery, shown_action, shown_subject
-from api.server.auth import Admin
+from api.server.auth import Auditor
 from api.server.cursors import Paging
 from api.server.openapi import Responses, problems
 from api.server.problems import conflict
@@ -39,7 +39,7 @@ router = APIRouter(tags=["audit"], route_class=ServiceRoute)
 async def list_audit(
     request: Request,
     service: ServiceOf,
-    _principal: Admin,
+    _principal: Auditor,
     paging: Paging,
     query: Annotated[AuditQuery, Depends()],
 ) -> Page[AuditEntry] | Response:
@@ -58,7 +58,7 @@ async def list_audit(
 @router.get("/v1/audit/check", name="Check the audit chain", operation_id="check_audit", responses=problems())
 async def check_audit(
     service: ServiceOf,
-    _principal: Admin,
+    _principal: Auditor,
     full: Annotated[bool, Query(description="Begin at the first entry, not at the newest checkpoint.")] = False,  # noqa: FBT002 - a query parameter
     anchor: Annotated[
         Anchor | None, Query(description="`SEQ:HASH` of an entry that was kept elsewhere: the check begins there.")
@@ -81,7 +81,7 @@ async def check_audit(
     operation_id="list_audit_checkpoints",
     responses=problems(),
 )
-async def list_checkpoints(service: ServiceOf, _principal: Admin, paging: Paging) -> Page[AuditCheckpoint]:
+async def list_checkpoints(service: ServiceOf, _principal: Auditor, paging: Paging) -> Page[AuditCheckpoint]:
     """Checkpoints, newest first."""
     before = paging.start(int)
     async with service.store.reading() as tx:
@@ -96,7 +96,7 @@ async def list_checkpoints(service: ServiceOf, _principal: Admin, paging: Paging
     status_code=HTTPStatus.CREATED,
     responses=problems(409),
 )
-async def create_checkpoint(service: ServiceOf, principal: Admin) -> AuditCheckpoint:
+async def create_checkpoint(service: ServiceOf, principal: Auditor) -> AuditCheckpoint:
     """Check the entries after the newest checkpoint, and keep the last entry as the next one."""
     found = await _checked(service)
     if not found.intact:

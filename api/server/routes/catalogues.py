@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from api.schemas.documents import VersionInfo
 from api.schemas.pages import Page
-from api.server.auth import Planner, Reader
+from api.server.auth import FleetPlanner, Reader
 from api.server.catalogues import ALL, SINGLE, Catalogue, replace_catalogue
 from api.server.cursors import INT32_MAX, Paging
 from api.server.etags import IfMatch, IfNoneMatch, write_precondition
@@ -55,7 +55,7 @@ def _document_routes(catalogue: Catalogue[ModelT]) -> APIRouter:
     async def write(
         body: model,  # type: ignore[valid-type]  # FastAPI reads the annotation when the route is made
         service: ServiceOf,
-        principal: Planner,
+        principal: FleetPlanner,
         if_match: IfMatch = None,
     ) -> Response:
         precondition = write_precondition(if_match=if_match)

@@ -7,13 +7,15 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path
 from fastapi.responses import Response
 
+from api.schemas.leases import LeaseTerm
 from api.schemas.pages import Page
-from api.schemas.tokens import TokenScope
 from api.server.auth import Principal, Reader, RequireScope
 from api.server.collections import Collection, Entry, ShownT, SpecT
 from api.server.cursors import Paging
 from api.server.etags import IfMatch, IfNoneMatch, write_precondition
+from api.server.fencing import lease_term
 from api.server.openapi import CACHED, TAGGED, WITH_BODY, problems
+from api.server.projects import WHOLE_FLEET, ProjectAccess, project_access
 from api.server.route import ServiceRoute
 from api.server.service import ServiceOf
 from api.server.versioned import send_body
@@ -36,13 +38,23 @@ class CollectionText:
     deletes: OperationText | None = None  # not allowed
 
 
+def _whole_fleet() -> ProjectAccess:
+    return WHOLE_FLEET
+
+
+def _no_lease() -> None:
+    return None
+
+
 def collection_routes(
-    collection: Collection[SpecT, ShownT], *, key: str, pattern: str, writer: TokenScope, text: CollectionText
+    collection: Collection[SpecT, ShownT], *, key: str, pattern: str, writer: RequireScope, text: CollectionText
 ) -> APIRouter:
     """Build the routes of a collection; `key` is the path parameter with the name, which matches the pattern."""
     router = APIRouter(route_class=ServiceRoute)
     path, shown, singular = f"/v1/{collection.path}", collection.shown, text.singular
-    in_path, may_write = Path(alias=key, pattern=pattern), Depends(RequireScope(writer))
+    in_path, may_write = Path(alias=key, pattern=pattern), Depends(writer)
+    access = Depends(project_access if collection.owned else _whole_fleet)
+    lease = Depends(lease_term if collection.lease is not None else _no_lease)
 
     def send(found: Entry[SpecT], *, held: str | None = None, status: HTTPStatus = HTTPStatus.OK) -> Response:
         body = collection.show(found).model_dump_json()
@@ -59,11 +71,12 @@ def collection_routes(
     async def list_(
         service: ServiceOf,
         _principal: Reader,
+        project: Annotated[ProjectAccess, access],
         paging: Paging,
     ) -> Page[ShownT]:
         after = paging.start(str)
         async with service.store.reading() as tx:
-            found = await collection.page(tx, after=after, limit=paging.limit + 1)
+            found = await collection.page(tx, after=after, limit=paging.limit + 1, project=project)
         kept = paging.page(found, position=lambda last: last.name)
         return Page[shown](  # type: ignore[valid-type]  # as above
             items=tuple(map(collection.show, kept.items)), next_cursor=kept.next_cursor
@@ -78,10 +91,14 @@ def collection_routes(
         responses=CACHED | problems(404),
     )
     async def get(
-        name: Annotated[str, in_path], service: ServiceOf, _principal: Reader, if_none_match: IfNoneMatch = None
+        name: Annotated[str, in_path],
+        service: ServiceOf,
+        _principal: Reader,
+        project: Annotated[ProjectAccess, access],
+        if_none_match: IfNoneMatch = None,
     ) -> Response:
         async with service.store.reading() as tx:
-            found = await collection.get(tx, name)
+            found = await collection.get(tx, name, project=project)
         return send(found, held=if_none_match)
 
     @router.put(
@@ -98,11 +115,15 @@ def collection_routes(
         body: collection.spec,  # type: ignore[name-defined]  # FastAPI reads the annotation when the route is made
         service: ServiceOf,
         principal: Annotated[Principal, may_write],
+        project: Annotated[ProjectAccess, access],
+        held: Annotated[LeaseTerm | None, lease],
         if_match: IfMatch = None,
         if_none_match: IfNoneMatch = None,
     ) -> Response:
         precondition = write_precondition(if_match=if_match, if_none_match=if_none_match)
-        stored, created = await collection.put(service, name, body, precondition=precondition, actor=principal.actor)
+        stored, created = await collection.put(
+            service, name, body, precondition=precondition, actor=principal.actor, project=project, held=held
+        )
         return send(stored, status=HTTPStatus.CREATED if created else HTTPStatus.OK)
 
     if text.deletes is not None:
@@ -119,9 +140,10 @@ def collection_routes(
             name: Annotated[str, in_path],
             service: ServiceOf,
             principal: Annotated[Principal, may_write],
+            project: Annotated[ProjectAccess, access],
             if_match: IfMatch = None,
         ) -> None:
             precondition = write_precondition(if_match=if_match)
-            await collection.delete(service, name, precondition=precondition, actor=principal.actor)
+            await collection.delete(service, name, precondition=precondition, actor=principal.actor, project=project)
 
     return router

@@ -12,12 +12,13 @@ from api.jobs.diagnoses import audit_detail, head_of, read_report, record_of, re
 from api.jobs.kinds import BUNDLE_REPLAY, DIAGNOSES_PATH, DIAGNOSIS
 from api.schemas.faults import BundleReplay, DiagnosisRecord, DiagnosisReport, DiagnosisSummary, ExpiryChange
 from api.schemas.pages import Page
-from api.server.auth import Operator, Planner, Reader
+from api.server.auth import Planner, Reader, Reporter
 from api.server.cursors import Paging
 from api.server.idempotency import IdempotencyKey, IdempotentRequest, Reply
 from api.server.job_requests import ACCEPTED, PREFER, run_job, run_raw_job, text_of
 from api.server.openapi import WITH_BODY, Responses, problems
 from api.server.problems import conflict, not_found
+from api.server.projects import WHOLE_FLEET, ProjectAccess, ProjectOf, refuse_over_quota
 from api.server.route import ServiceRoute, reads_raw
 from api.server.routes.jobs import output_response
 from api.server.service import Service, ServiceOf
@@ -69,10 +70,12 @@ def _location(head: DiagnosisHead) -> dict[str, str]:
 )
 @reads_raw(_report_raw)
 async def report_diagnosis(
+    *,
     body: DiagnosisReport,
     request: Request,
     service: ServiceOf,
-    principal: Operator,
+    principal: Reporter,
+    project: ProjectOf,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Store a diagnosis.  The quarantine policy uses it until it expires."""
@@ -94,7 +97,15 @@ async def report_diagnosis(
 
     async def work(tx: Transaction) -> Reply:
         diagnosis_id = new_id(now, after=await tx.newest_id(DIAGNOSIS))
-        head = head_of(body, diagnosis_id=diagnosis_id, now=now, actor=principal.actor, bundle_sha256=None)
+        head = head_of(
+            body,
+            diagnosis_id=diagnosis_id,
+            now=now,
+            actor=principal.actor,
+            bundle_sha256=None,
+            project=project.of_new,
+        )
+        await refuse_over_quota(tx, project.of_new, now=now, new_bytes=len(head.report))
         await tx.diagnoses.add(head, bundle=None)
         await service.audit(
             tx,
@@ -114,12 +125,13 @@ async def report_diagnosis(
 async def list_diagnoses(
     service: ServiceOf,
     _principal: Reader,
+    project: ProjectOf,
     paging: Paging,
 ) -> Page[DiagnosisSummary]:
     """Diagnoses, newest first."""
     before = paging.start(str)
     async with service.store.reading() as tx:
-        found = await tx.diagnoses.page(before_id=before, limit=paging.limit + 1)
+        found = await tx.diagnoses.page(before_id=before, limit=paging.limit + 1, project=project.visible)
     return paging.page([summary_of(head) for head in found], position=lambda last: last.id)
 
 
@@ -129,10 +141,12 @@ async def list_diagnoses(
     operation_id="get_diagnosis",
     responses=problems(404),
 )
-async def get_diagnosis(diagnosis_id: DiagnosisId, service: ServiceOf, _principal: Reader) -> DiagnosisRecord:
+async def get_diagnosis(
+    diagnosis_id: DiagnosisId, service: ServiceOf, _principal: Reader, project: ProjectOf
+) -> DiagnosisRecord:
     """One diagnosis without its bundle."""
     async with service.store.reading() as tx:
-        return record_of(await stored_diagnosis(tx, diagnosis_id))
+        return record_of(await stored_diagnosis(tx, diagnosis_id, project=project))
 
 
 @router.put(
@@ -142,11 +156,12 @@ async def get_diagnosis(diagnosis_id: DiagnosisId, service: ServiceOf, _principa
     responses=problems(404, *WITH_BODY),
 )
 async def put_expiry(
-    diagnosis_id: DiagnosisId, body: ExpiryChange, service: ServiceOf, principal: Operator
+    diagnosis_id: DiagnosisId, body: ExpiryChange, service: ServiceOf, principal: Reporter, project: ProjectOf
 ) -> DiagnosisRecord:
     """A monitor extends the expiry while the fault lasts; 0 withdraws the diagnosis."""
     async with service.store.transaction() as tx:
-        head = with_expiry(await stored_diagnosis(tx, diagnosis_id), now=service.now(), change=body)
+        found = await stored_diagnosis(tx, diagnosis_id, project=project)
+        head = with_expiry(found, now=service.now(), change=body)
         await tx.diagnoses.set_expiry(diagnosis_id, expires_at=head.expires_at)
         if not body.expires_in_s:
             action, subject = "diagnosis.withdrawn", f"faults/diagnoses/{diagnosis_id}"
@@ -161,9 +176,9 @@ async def put_expiry(
     response_class=Response,
     responses=AS_LINES | problems(404, 409),
 )
-async def get_bundle(diagnosis_id: DiagnosisId, service: ServiceOf, _principal: Reader) -> Response:
+async def get_bundle(diagnosis_id: DiagnosisId, service: ServiceOf, _principal: Reader, project: ProjectOf) -> Response:
     """The evidence of the diagnosis, as `fleetwright faults replay` takes it."""
-    return Response(content=unpacked(await _packed(service, diagnosis_id)), media_type=BUNDLE_MEDIA_TYPE)
+    return Response(content=unpacked(await _packed(service, diagnosis_id, project)), media_type=BUNDLE_MEDIA_TYPE)
 
 
 @router.post(
@@ -179,9 +194,10 @@ async def replay_bundle(
     request: Request,
     service: ServiceOf,
     principal: Planner,
+    project: ProjectOf,
 ) -> Response:
     """The diagnoses that this version gives for the same observations.  The replay is kept only with its job."""
-    await _packed(service, diagnosis_id)
+    await _packed(service, diagnosis_id, project)
 
     async def respond(job: JobRecord) -> Response:
         response = await output_response(service, job)
@@ -193,17 +209,19 @@ async def replay_bundle(
     return await run_job(request, service, principal, kind=BUNDLE_REPLAY, text="", subject=subject, respond=respond)
 
 
-async def stored_diagnosis(tx: Transaction, diagnosis_id: str) -> DiagnosisHead:
-    """Return a stored diagnosis, or raise 404."""
-    found = await tx.diagnoses.get(diagnosis_id)
+async def stored_diagnosis(
+    tx: Transaction, diagnosis_id: str, *, project: ProjectAccess = WHOLE_FLEET
+) -> DiagnosisHead:
+    """Return a stored diagnosis that the project sees, or raise 404."""
+    found = await tx.diagnoses.get(diagnosis_id, project=project.visible)
     if found is None:
         raise not_found(f"diagnosis {diagnosis_id}")
     return found
 
 
-async def _packed(service: Service, diagnosis_id: str) -> bytes:
+async def _packed(service: Service, diagnosis_id: str, project: ProjectAccess) -> bytes:
     async with service.store.reading() as tx:
-        await stored_diagnosis(tx, diagnosis_id)
+        await stored_diagnosis(tx, diagnosis_id, project=project)
         packed = await tx.diagnoses.bundle(diagnosis_id)
     if packed is None:
         raise conflict(f"diagnosis {diagnosis_id} has no bundle: it was reported without one")

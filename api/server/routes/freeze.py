@@ -4,7 +4,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from api.schemas.targets import Freeze
-from api.server.auth import Operator, Reader
+from api.server.auth import FleetOperator, Reader
 from api.server.etags import IfMatch, IfNoneMatch, write_precondition
 from api.server.openapi import CACHED, TAGGED, WITH_BODY, problems
 from api.server.route import ServiceRoute
@@ -35,7 +35,7 @@ async def get_freeze(service: ServiceOf, _principal: Reader, if_none_match: IfNo
     response_model=Freeze,
     responses=TAGGED | problems(409, 412, 428, *WITH_BODY),
 )
-async def put_freeze(body: Freeze, service: ServiceOf, principal: Operator, if_match: IfMatch = None) -> Response:
+async def put_freeze(body: Freeze, service: ServiceOf, principal: FleetOperator, if_match: IfMatch = None) -> Response:
     """`If-Match: *` freezes without a read before, for emergencies."""
     precondition = write_precondition(if_match=if_match)
     return send(await write_freeze(service, body, precondition=precondition, actor=principal.actor))

@@ -16,10 +16,11 @@ from api.server.cursors import Paging
 from api.server.jobs import positions, raise_failure, show_job
 from api.server.openapi import Responses, problems
 from api.server.problems import ProblemError, conflict, not_found
+from api.server.projects import ProjectAccess, ProjectOf
 from api.server.route import ServiceRoute
 from api.server.service import Service, ServiceOf
 from api.server.uuid7 import ID_PATTERN
-from api.store import JobRecord
+from api.store import JobRecord, Transaction
 
 EVENT_POLL_S: Final = 0.25
 KEEP_ALIVE_S: Final = 15.0
@@ -42,8 +43,10 @@ router = APIRouter(tags=["jobs"], route_class=ServiceRoute)
 
 @router.get("/v1/jobs", name="List jobs", operation_id="list_jobs", responses=problems())
 async def list_jobs(
+    *,
     service: ServiceOf,
     _principal: Reader,
+    project: ProjectOf,
     paging: Paging,
     state: Annotated[JobState | None, Query(description="Only jobs in this state.")] = None,
     kind: Annotated[str | None, Query(max_length=32, description="Only jobs of this kind.")] = None,
@@ -55,6 +58,7 @@ async def list_jobs(
         found = await tx.jobs.page(
             before_id=before,
             limit=paging.limit + 1,
+            project=project.visible,
             states=() if state is None else (state.value,),
             kind=kind,
             created_by=created_by,
@@ -65,9 +69,9 @@ async def list_jobs(
 
 
 @router.get("/v1/jobs/{id}", name="Read a job", operation_id="get_job", responses=problems(404))
-async def get_job(job_id: JobId, service: ServiceOf, _principal: Reader) -> Job:
+async def get_job(job_id: JobId, service: ServiceOf, _principal: Reader, project: ProjectOf) -> Job:
     """One job, with its place in the queue, its progress, and its result or problem."""
-    return await _shown(service, job_id)
+    return await _shown(service, job_id, project)
 
 
 @router.delete(
@@ -77,12 +81,10 @@ async def get_job(job_id: JobId, service: ServiceOf, _principal: Reader) -> Job:
     status_code=HTTPStatus.ACCEPTED,
     responses=problems(404, 409),
 )
-async def cancel_job(job_id: JobId, service: ServiceOf, principal: Planner) -> Job:
+async def cancel_job(job_id: JobId, service: ServiceOf, principal: Planner, project: ProjectOf) -> Job:
     """A waiting job ends at once, a running one within a second.  Only its creator or an admin may."""
     async with service.store.reading() as tx:
-        job = await tx.jobs.get(job_id)
-    if job is None:
-        raise not_found(f"job {job_id}")
+        job = await _stored(tx, job_id, project)
     _refuse_other(principal, job)
     if JobState(job.state).is_final and job.state != JobState.CANCELLED:
         raise conflict(f"job {job_id} has {job.state} already")
@@ -96,12 +98,10 @@ async def cancel_job(job_id: JobId, service: ServiceOf, principal: Planner) -> J
     response_class=Response,
     responses=OUTPUT | problems(404, 409),
 )
-async def get_output(job_id: JobId, service: ServiceOf, _principal: Reader) -> Response:
+async def get_output(job_id: JobId, service: ServiceOf, _principal: Reader, project: ProjectOf) -> Response:
     """What a job has made that is stored nowhere else, such as an export."""
     async with service.store.reading() as tx:
-        job = await tx.jobs.get(job_id)
-    if job is None:
-        raise not_found(f"job {job_id}")
+        job = await _stored(tx, job_id, project)
     if not JobState(job.state).is_final:
         raise conflict(f"job {job_id} is {job.state}: it has no output yet")
     raise_failure(job)
@@ -115,11 +115,13 @@ async def get_output(job_id: JobId, service: ServiceOf, _principal: Reader) -> R
     response_class=Response,
     responses=EVENTS | problems(404),
 )
-async def follow_job(job_id: JobId, request: Request, service: ServiceOf, _principal: Reader) -> Response:
+async def follow_job(
+    job_id: JobId, request: Request, service: ServiceOf, _principal: Reader, project: ProjectOf
+) -> Response:
     """Server-sent events: the job at every change, until its end."""
-    first = await _shown(service, job_id)
+    first = await _shown(service, job_id, project)
     return StreamingResponse(
-        _events(request, service, first), media_type=EVENT_STREAM, headers={"X-Accel-Buffering": "no"}
+        _events(request, service, first, project), media_type=EVENT_STREAM, headers={"X-Accel-Buffering": "no"}
     )
 
 
@@ -132,12 +134,12 @@ async def output_response(service: Service, job: JobRecord, *, media_type: str =
     return Response(content=output, media_type=media_type)
 
 
-async def _events(request: Request, service: Service, job: Job) -> AsyncIterator[str]:
+async def _events(request: Request, service: Service, job: Job, project: ProjectAccess) -> AsyncIterator[str]:
     quiet_s = 0.0
     yield _event(job)
     while not job.state.is_final and not await request.is_disconnected():
         await asyncio.sleep(EVENT_POLL_S)
-        now = await _shown(service, job.id)
+        now = await _shown(service, job.id, project)
         quiet_s += EVENT_POLL_S
         if now != job:
             job, quiet_s = now, 0.0
@@ -151,11 +153,16 @@ def _event(job: Job) -> str:
     return f"event: job\ndata: {job.model_dump_json()}\n\n"
 
 
-async def _shown(service: Service, job_id: str) -> Job:
+async def _stored(tx: Transaction, job_id: str, project: ProjectAccess) -> JobRecord:
+    job = await tx.jobs.get(job_id)
+    if job is None or not project.sees(job.project):
+        raise not_found(f"job {job_id}")
+    return job
+
+
+async def _shown(service: Service, job_id: str, project: ProjectAccess) -> Job:
     async with service.store.reading() as tx:
-        job = await tx.jobs.get(job_id)
-        if job is None:
-            raise not_found(f"job {job_id}")
+        job = await _stored(tx, job_id, project)
         (place,) = await positions(tx, [job])
     return show_job(job, position=place)
 

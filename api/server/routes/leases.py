@@ -12,7 +12,7 @@ from fastapi.responses import Response
 from api.schemas.leases import Lease, LeaseClaim
 from api.schemas.names import Name
 from api.schemas.pages import Page
-from api.server.auth import Operator, Reader
+from api.server.auth import FleetReporter, Reader
 from api.server.cursors import Paging
 from api.server.etags import IfMatch, IfNoneMatch, Precondition, etag_of, write_precondition
 from api.server.openapi import CACHED, TAGGED, WITH_BODY, problems
@@ -66,7 +66,7 @@ async def put_lease(
     name: Name,
     body: LeaseClaim,
     service: ServiceOf,
-    principal: Operator,
+    principal: FleetReporter,
     if_match: IfMatch = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
@@ -88,7 +88,7 @@ async def _replace(
     async with service.store.transaction() as tx:
         before = await tx.leases.get(name)
         precondition.check(current=_tag(before) if before is not None else None)
-        after = replace(_next(before, name, claim), renewed_at=service.now())
+        after = replace(_next(before, name, claim, actor=actor), renewed_at=service.now())
         await tx.leases.put(after, after=before)
         held_before = before.holder if before is not None else None
         if after.holder != held_before:
@@ -98,15 +98,18 @@ async def _replace(
         return before, after
 
 
-def _next(before: LeaseRecord | None, name: str, claim: LeaseClaim) -> LeaseRecord:
+def _next(before: LeaseRecord | None, name: str, claim: LeaseClaim, *, actor: str) -> LeaseRecord:
     renewed = before is not None and before.holder == claim.holder
     term, beats = (before.term, before.beats) if before is not None else (0, 0)
+    term = term if renewed else term + 1
     return LeaseRecord(
         name=name,
         holder=claim.holder,
-        term=term if renewed else term + 1,
+        term=term,
         beats=beats + 1 if renewed else 0,
         lease_s=claim.lease_s,
+        held_by=actor if claim.holder is not None else None,
+        held_term=term,
     )
 
 

@@ -5,6 +5,7 @@ from fastapi import APIRouter
 from api.schemas.names import NAME_PATTERN
 from api.schemas.power import DOMAIN_PATTERN
 from api.schemas.tokens import TokenScope
+from api.server.auth import RequireScope
 from api.server.power_trees import BUDGETS, TREES
 from api.server.route import ServiceRoute
 from api.server.routes.collections import CollectionText, OperationText, collection_routes
@@ -17,7 +18,7 @@ router.include_router(
         TREES,
         key="name",
         pattern=NAME_PATTERN,
-        writer=TokenScope.PLAN,
+        writer=RequireScope(TokenScope.PLAN, fleet=True),
         text=CollectionText(
             singular="power_tree",
             lists=OperationText("List power trees", "Power trees by name."),
@@ -32,7 +33,7 @@ router.include_router(
         BUDGETS,
         key="domain",
         pattern=DOMAIN_PATTERN,
-        writer=TokenScope.OPERATE,
+        writer=RequireScope(TokenScope.OPERATE, fleet=True),
         text=CollectionText(
             singular="power_budget",
             lists=OperationText("List budgets", "The newest budget of each domain, expired ones included."),

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Path, Request
 from fastapi.responses import Response
 
 from api.schemas.faults import NODE_PATTERN
+from api.schemas.leases import REMEDIATION_LEASE
 from api.schemas.quarantine import (
     ActionRequest,
     BreakerView,
@@ -16,8 +17,9 @@ from api.schemas.quarantine import (
     QuarantineView,
     StoredRules,
 )
-from api.server.auth import Operator, Reader
+from api.server.auth import FleetOperator, FleetReporter, Reader
 from api.server.etags import IfMatch, IfNoneMatch, write_precondition
+from api.server.fencing import HeldTerm, refuse_stale
 from api.server.idempotency import IdempotencyKey, IdempotentRequest, Reply
 from api.server.openapi import CACHED, TAGGED, WITH_BODY, problems
 from api.server.quarantine import RULES, evaluate, request_action, reset_breaker, view
@@ -53,7 +55,7 @@ async def get_rules(service: ServiceOf, _principal: Reader, if_none_match: IfNon
     responses=TAGGED | problems(409, 412, 428, *WITH_BODY),
 )
 async def put_rules(
-    body: QuarantineRules, service: ServiceOf, principal: Operator, if_match: IfMatch = None
+    body: QuarantineRules, service: ServiceOf, principal: FleetOperator, if_match: IfMatch = None
 ) -> Response:
     """Under `If-Match`.  A change from mode `observe` to another mode discards the dry-run states."""
     precondition = write_precondition(if_match=if_match)
@@ -89,10 +91,12 @@ async def get_quarantine(service: ServiceOf, _principal: Reader) -> QuarantineVi
     responses=problems(409, *WITH_BODY),
 )
 async def post_evaluation(
+    *,
     body: Evaluation,
     request: Request,
     service: ServiceOf,
-    principal: Operator,
+    principal: FleetReporter,
+    held: HeldTerm,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Takes the observed fleet and returns its desired state.  Mode `observe` requests nothing."""
@@ -102,6 +106,7 @@ async def post_evaluation(
     decisions: list[Decision] = []
 
     async def work(tx: Transaction) -> Reply:
+        await refuse_stale(tx, lease=REMEDIATION_LEASE, held=held, actor=principal.actor)
         evaluated = await evaluate(service, tx, body, actor=principal.actor)
         decisions.extend(evaluated.decisions)
         return Reply(body=evaluated.result.model_dump_json(), status=HTTPStatus.OK)
@@ -118,7 +123,7 @@ async def post_evaluation(
     status_code=HTTPStatus.ACCEPTED,
     responses=problems(404, 409, *WITH_BODY),
 )
-async def post_action(node: NodeInPath, body: ActionRequest, service: ServiceOf, principal: Operator) -> NodeView:
+async def post_action(node: NodeInPath, body: ActionRequest, service: ServiceOf, principal: FleetOperator) -> NodeView:
     """Approve or decline a proposal, release or cordon a node.  The next evaluation applies the action."""
     return await request_action(service, node, body.action, actor=principal.actor)
 
@@ -130,7 +135,7 @@ async def post_action(node: NodeInPath, body: ActionRequest, service: ServiceOf,
     status_code=HTTPStatus.ACCEPTED,
     responses=problems(409),
 )
-async def post_reset(service: ServiceOf, principal: Operator) -> BreakerView:
+async def post_reset(service: ServiceOf, principal: FleetOperator) -> BreakerView:
     """Allow quarantines again from the next evaluation, which opens the breaker again if as many are suspected."""
     return await reset_breaker(service, actor=principal.actor)
 

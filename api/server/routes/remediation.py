@@ -6,9 +6,11 @@ from typing import Any
 
 from fastapi import APIRouter
 
+from api.schemas.leases import REMEDIATION_LEASE
 from api.schemas.names import NAME_PATTERN
 from api.schemas.remediation import CaseSpec, RemediationCase
 from api.schemas.tokens import TokenScope
+from api.server.auth import RequireScope
 from api.server.collections import AuditVerbs, Collection
 from api.server.route import ServiceRoute
 from api.server.routes.collections import CollectionText, OperationText, collection_routes
@@ -39,6 +41,7 @@ CASES = Collection(
     ),
     parse=partial(read_stored, CaseSpec),
     detail=_detail,
+    lease=REMEDIATION_LEASE,
 )
 
 router = APIRouter(tags=["faults"], route_class=ServiceRoute)
@@ -47,7 +50,7 @@ router.include_router(
         CASES,
         key="case_id",
         pattern=NAME_PATTERN,
-        writer=TokenScope.OPERATE,
+        writer=RequireScope(TokenScope.REPORT, fleet=True),
         text=CollectionText(
             singular="remediation_case",
             lists=OperationText("List remediation cases", "Cases by id.  The id of a diagnosis sorts by time."),

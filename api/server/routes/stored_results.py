@@ -19,6 +19,7 @@ from api.server.idempotency import IdempotencyKey
 from api.server.job_requests import ACCEPTED, PREFER, run_job, run_raw_job, text_of
 from api.server.openapi import WITH_BODY, Responses, problems
 from api.server.problems import not_found
+from api.server.projects import PROJECT, ProjectAccess, ProjectOf
 from api.server.route import ServiceRoute, reads_raw
 from api.server.routes.jobs import output_response
 from api.server.service import Service, ServiceOf
@@ -67,10 +68,11 @@ def _create_route(kind: ResultKind[RequestT, ResultT]) -> APIRouter:
         status_code=HTTPStatus.CREATED,
         response_model=stored.record,
         responses=ACCEPTED | problems(409, *WITH_BODY),
-        dependencies=[PREFER],
+        dependencies=[PREFER, PROJECT],
     )
     @reads_raw(create_raw)
     async def create(
+        *,
         body: stored.request,  # type: ignore[name-defined]  # noqa: ARG001 - checked here; the job reads the text
         request: Request,
         service: ServiceOf,
@@ -106,11 +108,14 @@ def _read_routes(kind: ResultKind[Any, Any]) -> APIRouter:
     async def list_(
         service: ServiceOf,
         _principal: Reader,
+        project: ProjectOf,
         paging: Paging,
     ) -> Page[Any]:
         before = paging.start(str)
         async with service.store.reading() as tx:
-            found = await tx.results.page(kind=stored.name, before_id=before, limit=paging.limit + 1)
+            found = await tx.results.page(
+                kind=stored.name, before_id=before, limit=paging.limit + 1, project=project.visible
+            )
         summaries = [
             summary.model_validate(
                 {"id": head.id, "created_at": head.created_at, "created_by": head.created_by}
@@ -130,9 +135,12 @@ def _read_routes(kind: ResultKind[Any, Any]) -> APIRouter:
         responses=problems(404),
     )
     async def get(
-        result_id: Annotated[str, Path(alias="id", pattern=ID_PATTERN)], service: ServiceOf, _principal: Reader
+        result_id: Annotated[str, Path(alias="id", pattern=ID_PATTERN)],
+        service: ServiceOf,
+        _principal: Reader,
+        project: ProjectOf,
     ) -> Response:
-        found = await _stored_at(kind, result_id, service)
+        found = await _stored_at(kind, result_id, service, project)
         return Response(content=_record_text(kind, found), media_type=JSON)
 
     return router
@@ -160,14 +168,16 @@ def _export_route() -> APIRouter:
         dependencies=[PREFER],
     )
     async def export(
+        *,
         placement_id: Annotated[str, Path(alias="id", pattern=ID_PATTERN)],
         engine: Annotated[Engine, Query()],
         request: Request,
         service: ServiceOf,
         principal: Reader,
+        project: ProjectOf,
     ) -> Response:
         """The file that the engine loads."""
-        await _stored_at(PLACEMENT_KIND, placement_id, service)
+        await _stored_at(PLACEMENT_KIND, placement_id, service, project)
 
         async def respond(job: JobRecord) -> Response:
             media_type = YAML if engine is Engine.TRTLLM else JSON
@@ -186,9 +196,11 @@ def _export_route() -> APIRouter:
     return router
 
 
-async def _stored_at(kind: ResultKind[Any, Any], result_id: str, service: Service) -> StoredResult:
+async def _stored_at(
+    kind: ResultKind[Any, Any], result_id: str, service: Service, project: ProjectAccess
+) -> StoredResult:
     async with service.store.reading() as tx:
-        found = await tx.results.get(kind=kind.type.name, result_id=result_id)
+        found = await tx.results.get(kind=kind.type.name, result_id=result_id, project=project.visible)
     if found is None:
         raise not_found(f"{kind.type.name} {result_id}")
     return found

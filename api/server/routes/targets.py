@@ -8,9 +8,11 @@ from api.schemas.names import NAME_PATTERN, Name
 from api.schemas.target_state import Approval, ApprovalRequest
 from api.schemas.targets import TargetStatus
 from api.schemas.tokens import TokenScope
-from api.server.auth import Operator, Reader
+from api.server.auth import Approver, Reader, Reporter, RequireScope
+from api.server.fencing import HeldTerm
 from api.server.openapi import WITH_BODY, problems
 from api.server.problems import not_found
+from api.server.projects import ProjectOf
 from api.server.route import ServiceRoute
 from api.server.routes.collections import CollectionText, OperationText, collection_routes
 from api.server.service import ServiceOf
@@ -23,7 +25,7 @@ router.include_router(
         TARGETS,
         key="name",
         pattern=NAME_PATTERN,
-        writer=TokenScope.OPERATE,
+        writer=RequireScope(TokenScope.OPERATE),
         text=CollectionText(
             singular="target",
             lists=OperationText("List targets", "Targets by name."),
@@ -43,10 +45,10 @@ router.include_router(
     operation_id="get_target_status",
     responses=problems(404),
 )
-async def get_status(name: Name, service: ServiceOf, _principal: Reader) -> TargetStatus:
+async def get_status(name: Name, service: ServiceOf, _principal: Reader, project: ProjectOf) -> TargetStatus:
     """The last report on a target."""
     async with service.store.reading() as tx:
-        await TARGETS.get(tx, name)
+        await TARGETS.get(tx, name, project=project)
         found = await tx.statuses.get(name)
     if found is None:
         raise not_found(f"report on target {name!r} yet")
@@ -58,11 +60,13 @@ async def get_status(name: Name, service: ServiceOf, _principal: Reader) -> Targ
     name="Report a target's status",
     operation_id="put_target_status",
     status_code=HTTPStatus.NO_CONTENT,
-    responses=problems(404, *WITH_BODY),
+    responses=problems(404, 409, *WITH_BODY),
 )
-async def put_status(name: Name, body: TargetStatus, service: ServiceOf, principal: Operator) -> None:
+async def put_status(
+    *, name: Name, body: TargetStatus, service: ServiceOf, principal: Reporter, project: ProjectOf, held: HeldTerm
+) -> None:
     """Store the controller's report.  The audit records a change of anything except the running counts."""
-    await keep_report(service, name, body, actor=principal.actor)
+    await keep_report(service, name, body, actor=principal.actor, project=project, held=held)
 
 
 @router.post(
@@ -71,6 +75,10 @@ async def put_status(name: Name, body: TargetStatus, service: ServiceOf, princip
     operation_id="approve_target",
     responses=problems(404, 409, *WITH_BODY),
 )
-async def post_approval(name: Name, body: ApprovalRequest, service: ServiceOf, principal: Operator) -> Approval:
-    """Approve exactly the change set of the last report.  A repetition before the execution changes nothing."""
-    return await approve(service, name, body, actor=principal.actor)
+async def post_approval(
+    *, name: Name, body: ApprovalRequest, service: ServiceOf, principal: Approver, project: ProjectOf
+) -> Approval:
+    """Approve exactly the change set of the last report, as another than who set its plan, changed the target since, or
+    reported it.  A repetition before the execution changes nothing.
+    """
+    return await approve(service, name, body, actor=principal.actor, project=project)

@@ -13,6 +13,7 @@ from api.server.cursors import Paging
 from api.server.idempotency import IdempotencyKey, IdempotentRequest, Reply
 from api.server.openapi import WITH_BODY, problems
 from api.server.problems import ProblemError, not_found
+from api.server.projects import quotas_of
 from api.server.route import ServiceRoute
 from api.server.service import ServiceOf
 from api.server.tokens import new_token, token_info
@@ -44,6 +45,9 @@ async def create_token(
     new = new_token(body, now=service.now(), created_by=principal.actor)
 
     async def work(tx: Transaction) -> Reply:
+        await tx.audit.lock()  # otherwise the project could be deleted meanwhile
+        if body.project is not None:
+            await quotas_of(tx, body.project)
         await tx.tokens.add(new.record)
         info = token_info(new.record)
         await service.audit(
@@ -51,7 +55,8 @@ async def create_token(
             actor=principal.actor,
             action="token.created",
             subject=f"tokens/{info.id}",
-            detail={"name": body.name, "scopes": sorted(body.scopes)},
+            detail={"name": body.name, "scopes": sorted(body.scopes)}
+            | ({"project": body.project} if body.project is not None else {}),
         )
         return Reply(
             body=TokenCreated(info=info, secret=new.secret).model_dump_json(),

@@ -183,8 +183,14 @@ def test_a_misused_option_is_reported_in_one_line(args: tuple[str, ...], message
         (("gpu", "list"), "no such command 'gpu'. Did you mean 'gpus'?; see fleetwright --help"),
         (("plan",), "missing argument 'FILE'; see fleetwright plan --help"),
         (("audit", "list", "--most", "0"), "invalid value for '--most': Input should be greater than or equal to 1"),
-        (("tokens", "create", "ci"), "missing option '--scope'. Choose from: read, plan, operate, admin"),
-        (("tokens", "create", "ci", "--scope", "all"), "'all' is not one of 'read', 'plan', 'operate', 'admin'"),
+        (
+            ("tokens", "create", "ci"),
+            "missing option '--scope'. Choose from: read, plan, operate, report, approve, audit, admin",
+        ),
+        (
+            ("tokens", "create", "ci", "--scope", "all"),
+            "'all' is not one of 'read', 'plan', 'operate', 'report', 'approve', 'audit', 'admin'",
+        ),
         (("targets", "set", "t"), "targets set: give --plan, --mode or both"),
         (("topology", "discover"), "give either --ray URL or --kubernetes"),
         (("topology", "discover", "--ray", "http://r", "--kubernetes"), "give either --ray URL or --kubernetes"),

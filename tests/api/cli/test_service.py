@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from api.schemas.targets import Change, Phase, TargetStatus
 from tests.api.cli.samples import OFFER, REQUEST, TARGET
 from tests.testbed.cli import Cli
 from tests.testbed.server import ADMIN_TOKEN
+
+OBSERVED_AT = datetime.now(UTC).replace(microsecond=0)
 
 
 @pytest.fixture
@@ -190,7 +193,7 @@ class TestTargets:
         status = TargetStatus.model_validate(
             {
                 "phase": Phase.RECOMMENDED,
-                "observed_at": "2026-11-21T06:00:00Z",
+                "observed_at": OBSERVED_AT,
                 "planned": {"H100": 3},
                 "applied": {"H100": 1},
                 "changes": [Change(gpu="H100", deployment="large", replicas_now=1, replicas_planned=3)],
@@ -200,7 +203,8 @@ class TestTargets:
         with Client(service, token=ADMIN_TOKEN) as client:
             client.report_target_status(target, status)
         row = remote("targets", "list").stdout.splitlines()[1]
-        assert row.split(maxsplit=3)[3] == "recommended  3 H100   1 H100   2026-11-21 06:00:00Z  two more"
+        reported = f"recommended  3 H100   1 H100   {OBSERVED_AT:%Y-%m-%d %H:%M:%SZ}  two more"
+        assert row.split(maxsplit=3)[3] == reported
         shown = remote("targets", "show", target)
         assert shown.fields["planned.H100"] == "3"
         assert shown.stdout.endswith(
@@ -219,7 +223,7 @@ class TestTargets:
             "turn": "r2",
         }
         status = TargetStatus.model_validate(
-            {"phase": Phase.APPLYING, "observed_at": "2026-11-21T06:00:00Z", "expert_maps": {"H100": progress}}
+            {"phase": Phase.APPLYING, "observed_at": OBSERVED_AT, "expert_maps": {"H100": progress}}
         )
         with Client(service, token=ADMIN_TOKEN) as client:
             client.report_target_status(target, status)
@@ -235,7 +239,7 @@ class TestTargets:
         status = TargetStatus.model_validate(
             {
                 "phase": Phase.AWAITING_APPROVAL,
-                "observed_at": "2026-11-21T06:00:00Z",
+                "observed_at": OBSERVED_AT,
                 "plan_id": plan_id,
                 "digest": "a" * 64,
                 "changes": [Change(gpu="H100", deployment="large", replicas_now=1, replicas_planned=3)],
@@ -246,8 +250,18 @@ class TestTargets:
         assert remote("targets", "approve", target, "--digest", "nonsense").code == 2
         other = remote("targets", "approve", target, "--digest", "b" * 64)
         assert (other.code, "another change set is ready" in other.refused[0]) == (1, True)
-        assert remote("targets", "approve", target).stdout.splitlines()[-1].split() == ["H100", "large", "1", "3"]
-        again = remote("targets", "approve", target, "-o", "json").json
+        own = remote("targets", "approve", target)
+        assert (own.code, "wrote version 2 of target 'chat'" in own.refused[0]) == (1, True)
+        approver = remote("tokens", "create", "approver", "--scope", "approve", "--scope", "read").stdout.strip()
+        (files / "approver").write_text(approver)
+        remote_options = ("--token-file", files / "approver")
+        assert remote("targets", "approve", target, *remote_options).stdout.splitlines()[-1].split() == [
+            "H100",
+            "large",
+            "1",
+            "3",
+        ]
+        again = remote("targets", "approve", target, "-o", "json", *remote_options).json
         assert (again["plan_id"], again["digest"], again["number"]) == (plan_id, "a" * 64, 1)
 
     def test_a_dry_run_stores_no_status(self, remote: Cli, target: str) -> None:

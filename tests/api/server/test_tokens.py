@@ -120,7 +120,7 @@ ALLOWED = {
     ("PUT", "/v1/targets/a"): {TokenScope.OPERATE, TokenScope.ADMIN},
     ("GET", "/v1/tokens"): {TokenScope.ADMIN},
     ("POST", "/v1/tokens"): {TokenScope.ADMIN},
-    ("GET", "/v1/audit"): {TokenScope.ADMIN},
+    ("GET", "/v1/audit"): {TokenScope.AUDIT, TokenScope.ADMIN},
 }
 
 

@@ -50,6 +50,7 @@ class Harness:
     """The API, the targets by host name, and a clock that the test advances."""
 
     api: AsyncClient
+    approver: AsyncClient
     clock: SteppedClock
     targets: dict[str, ServeDouble] = field(default_factory=dict)
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
@@ -85,10 +86,10 @@ class Harness:
         return await self.api.get_target_status(name)
 
     async def approve(self, name: str) -> Approval:
-        """Approve the change set of the last reported status."""
+        """Approve the change set of the last reported status, as another person than who registered the target."""
         status, target = await self.status(name), (await self.api.get_target(name)).document
         request = {"plan_id": target.spec.plan_id, "digest": status.digest}
-        return await self.api.approve_target(name, ApprovalRequest.model_validate(request))
+        return await self.approver.approve_target(name, ApprovalRequest.model_validate(request))
 
     def controller(
         self,
@@ -140,8 +141,11 @@ class Harness:
 async def harness_of(service: RunningService) -> AsyncIterator[Harness]:
     """A harness around a running service, called over ASGI."""
     transport = InProcessTransport(service.app, raise_app_exceptions=False)
-    async with AsyncClient("http://localhost", token=TOKENS[TokenScope.ADMIN], transport=transport) as api:
-        yield Harness(api=api, clock=service.clock)
+    async with (
+        AsyncClient("http://localhost", token=TOKENS[TokenScope.ADMIN], transport=transport) as api,
+        AsyncClient("http://localhost", token=TOKENS[TokenScope.APPROVE], transport=transport) as approver,
+    ):
+        yield Harness(api=api, approver=approver, clock=service.clock)
 
 
 def app(**replicas: int) -> ServeDouble:

@@ -30,6 +30,9 @@ def upgrade() -> None:
     op.add_column("leases", sa.Column("renewed_at", MOMENT))
     op.add_column("tokens", sa.Column("project", sa.String(63)))
     op.add_column("tokens", sa.Column("parent", sa.String(12)))
+    op.add_column("target_status", sa.Column("reported_by", sa.String(200)))
+    op.add_column("leases", sa.Column("held_by", sa.String(200)))
+    op.add_column("leases", sa.Column("held_term", sa.Integer))
     op.create_table(
         "jobs",
         sa.Column("id", sa.String(36), nullable=False),
@@ -101,6 +104,9 @@ def downgrade() -> None:
     op.drop_index("ix_results_content_sha256", "results")
     for table, column in (
         ("leases", "renewed_at"),
+        ("leases", "held_term"),
+        ("leases", "held_by"),
+        ("target_status", "reported_by"),
         ("tokens", "parent"),
         ("tokens", "project"),
         ("results", "content_sha256"),
