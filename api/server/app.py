@@ -19,6 +19,7 @@ from api.server.metrics import ServiceMetrics
 from api.server.middleware import ChunkedBodies, HeadAsGet, LoopbackOnly, RequestObserver
 from api.server.openapi import add_openapi
 from api.server.problems import add_problem_handlers
+from api.server.rate_sharing import RateSharing
 from api.server.routes import (
     api_docs,
     audit,
@@ -78,17 +79,17 @@ def create_app(
         schema_head=schema_head,
         metrics_page=SharedPage(interval_s=settings.metrics_interval_s, monotonic_s=monotonic_s),
     )
+    limiter = RateLimiter(per_s=settings.rate_limit_per_s, burst=settings.rate_limit_burst, monotonic_s=monotonic_s)
     app = FastAPI(
         title="Fleetwright",
         version=version("fleetwright"),
         summary="Capacity planning, expert placement, power capping and fault remediation for GPU fleets.",
-        lifespan=_lifespan(service, bootstrap_token, show_first_token),
+        lifespan=_lifespan(service, limiter, bootstrap_token, show_first_token),
         openapi_url=None,  # FastAPI's route renders the document for each request; see `routes.api_docs`
         docs_url=None,  # FastAPI's page loads scripts from another site; see `routes.api_docs`
         redoc_url=None,
         redirect_slashes=False,
     )
-    limiter = RateLimiter(per_s=settings.rate_limit_per_s, burst=settings.rate_limit_burst, monotonic_s=monotonic_s)
     app.state.service = service
     app.state.stopping = asyncio.Event()  # set once the server no longer accepts connections
     app.state.authenticator = Authenticator(
@@ -134,7 +135,10 @@ def _api_routes() -> list[BaseRoute]:
 
 
 def _lifespan(
-    service: Service, bootstrap_token: str | None, show_first_token: Callable[[str], None] | None
+    service: Service,
+    limiter: RateLimiter,
+    bootstrap_token: str | None,
+    show_first_token: Callable[[str], None] | None,
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -156,6 +160,9 @@ def _lifespan(
             else:
                 service.first_token_stored.set()
             beside.create_task(run_garbage_collection(service, stopped_within=stopped_within))
+            if service.store.is_shared:
+                sharing = RateSharing(store=service.store, limiter=limiter, now=service.now)
+                beside.create_task(sharing.run(stopped_within=stopped_within))
             yield
             ending.set()
         await service.jobs.close()

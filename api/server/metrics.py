@@ -21,6 +21,7 @@ from api.server.remediation_metrics import CaseMark, remediation_metrics
 from api.store import Failure, LaneCount, WorkerRecord
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+REFUSALS = {401: "unauthorized", 403: "forbidden", 429: "limited"}
 
 
 class ServiceMetrics:
@@ -38,12 +39,15 @@ class ServiceMetrics:
         self._database_failures = self._counter(
             "fleetwright_database_failures", "Failed transactions, by cause.", "failure"
         )
-        self._refusals = self._counter(
+        self._refused_connections = self._counter(
             "fleetwright_http_refused_connections", "Connections that the HTTP server closed, by reason.", "reason"
         )
         self._removed = self._counter("fleetwright_gc_removed", "Rows that retention removed, by kind.", "kind")
         self._collections = self._counter("fleetwright_gc_runs", "Removals of old rows, by outcome.", "outcome")
         self._workers = WorkerWatch(own_id="")
+        self._refusals = self._counter("fleetwright_refused_requests", "Refused requests, by reason.", "reason")
+        for reason in REFUSALS.values():  # so that the first refusal is an increase
+            self._refusals.labels(reason=reason)
         self.faults = FaultMetrics(self.registry)
         add_build_info(self.registry)
 
@@ -53,10 +57,12 @@ class ServiceMetrics:
     def observe_request(self, *, method: str, route: str, status: int, duration_s: float) -> None:
         self._requests.labels(method=method, route=route, status=str(status)).inc()
         self._durations.labels(method=method, route=route).observe(duration_s)
+        if (reason := REFUSALS.get(status)) is not None:
+            self._refusals.labels(reason=reason).inc()
 
     def observe_refusal(self, reason: str) -> None:
         """Count a connection that the HTTP server closed before or instead of a response of the application."""
-        self._refusals.labels(reason=reason).inc()
+        self._refused_connections.labels(reason=reason).inc()
 
     def observe_database_failure(self, failure: Failure) -> None:
         self._database_failures.labels(failure=failure.value).inc()

@@ -84,7 +84,7 @@ class LeaseRecord:
 
 @dataclass(frozen=True, slots=True)
 class RateUsage:
-    """Is what one replica has served to a caller since the replica's start."""
+    """Is what one replica has granted to a caller since the caller's bucket there was full."""
 
     caller: str
     replica: str

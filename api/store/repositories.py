@@ -5,7 +5,7 @@ A record has the fields of its row, so that no repository copies field by field.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -61,6 +61,7 @@ RESULT_HEAD = [column for column in ResultRow.__table__.columns if column.name n
 DIAGNOSIS_HEAD = [column for column in DiagnosisRow.__table__.columns if column.name != "bundle"]
 ONLY_ID = 1  # of the quarantine's row
 CLEARED_PER_REPLY = 100
+ROWS_PER_STATEMENT = 100
 SCANNED_PER_QUERY = 500  # documents, of which those of one project are kept
 
 
@@ -79,6 +80,14 @@ class Repository:
         insert_or: Any = postgresql.insert if on_postgresql else sqlite.insert
         statement = insert_or(table).values(**key, **values)
         await self._connection.execute(statement.on_conflict_do_update(index_elements=[*key], set_=values))
+
+    async def _upsert_many(self, table: type[Base], key: tuple[str, ...], rows: Sequence[Mapping[str, Any]]) -> None:
+        on_postgresql = self._connection.dialect.name == "postgresql"
+        insert_or: Any = postgresql.insert if on_postgresql else sqlite.insert
+        for start in range(0, len(rows), ROWS_PER_STATEMENT):
+            statement = insert_or(table).values(list(rows[start : start + ROWS_PER_STATEMENT]))
+            others = {name: statement.excluded[name] for name in rows[0] if name not in key}
+            await self._connection.execute(statement.on_conflict_do_update(index_elements=[*key], set_=others))
 
 
 class DocumentRepository(Repository):

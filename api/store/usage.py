@@ -80,13 +80,19 @@ class UsageRepository(Repository):
 
 
 class RateUsageRepository(Repository):
-    async def put(self, replica: str, spent: Mapping[str, float], *, at: datetime) -> None:
-        """Replace what this replica has served to each of these callers since its start."""
-        for caller, total in spent.items():
-            await self._upsert(RateUsageRow, {"caller": caller, "replica": replica}, {"spent": total, "at": at})
+    """Keeps what each replica has granted to each caller.  The name of a replica ends with `.` and a period."""
+
+    async def put(self, spent: Mapping[tuple[str, str], float], *, at: datetime) -> None:
+        """Replace what was granted, by caller and replica."""
+        rows = [
+            {"caller": caller, "replica": replica, "spent": total, "at": at}
+            for (caller, replica), total in sorted(spent.items())
+        ]
+        await self._upsert_many(RateUsageRow, ("caller", "replica"), rows)
 
     async def of_others(self, replica: str, *, since: datetime) -> list[RateUsage]:
-        query = select(RateUsageRow.__table__).where(RateUsageRow.replica != replica, RateUsageRow.at >= since)
+        others = RateUsageRow.replica.not_like(f"{replica}.%")
+        query = select(RateUsageRow.__table__).where(others, RateUsageRow.at >= since)
         return [RateUsage(**row) for row in await self._rows(query)]
 
     async def forget(self, *, before: datetime) -> None:

@@ -251,7 +251,7 @@ class TestTargets:
         other = remote("targets", "approve", target, "--digest", "b" * 64)
         assert (other.code, "another change set is ready" in other.refused[0]) == (1, True)
         own = remote("targets", "approve", target)
-        assert (own.code, "wrote version 2 of target 'chat'" in own.refused[0]) == (1, True)
+        assert (own.code, "reported this change set of target 'chat'" in own.refused[0]) == (1, True)
         approver = remote("tokens", "create", "approver", "--scope", "approve", "--scope", "read").stdout.strip()
         (files / "approver").write_text(approver)
         remote_options = ("--token-file", files / "approver")

@@ -32,7 +32,6 @@ from api.client.errors import ConflictError
 from api.schemas.faults import DiagnosisReport
 from api.schemas.leases import LeaseClaim
 from api.schemas.power import CapPlanRequest
-from api.schemas.projects import ProjectSpec
 from api.schemas.target_state import ApprovalRequest
 from api.schemas.targets import Freeze
 from api.schemas.tokens import TokenRequest, TokenScope
@@ -41,6 +40,7 @@ from placement.formats.engine_writers import Engine
 from tests.api.client.audit_examples import AUDIT_EXAMPLES
 from tests.api.client.fault_examples import EVALUATION, FAULT_EXAMPLES, FAULT_SIMULATION, PATHS, REPORT
 from tests.api.client.job_examples import JOB_EXAMPLES
+from tests.api.client.project_examples import PROJECT_EXAMPLES
 from tests.api.client.test_operations import (
     BUDGET,
     PLACEMENT_REQUEST,
@@ -114,11 +114,7 @@ EXAMPLES: dict[str, list[Call[Any]]] = {
     "replace_lease": [op.replace_lease("l", CLAIM, if_match='"1-a"')],
     "get_freeze": [op.get_freeze()],
     "replace_freeze": [op.replace_freeze(Freeze(), if_match="*")],
-    "list_projects": [op.list_projects()],
-    "get_project": [op.get_project("p")],
-    "create_project": [op.create_project("p", ProjectSpec())],
-    "replace_project": [op.replace_project("p", ProjectSpec(), if_match='"1-a"')],
-    "delete_project": [op.delete_project("p", if_match='"1-a"')],
+    **PROJECT_EXAMPLES,
     "create_token": [op.create_token(TOKEN_REQUEST)],
     "list_tokens": [op.list_tokens()],
     "revoke_token": [op.revoke_token("t")],
