@@ -47,6 +47,10 @@ class Settings(BaseSettings):
     log_format: LogFormat = LogFormat.JSON
     """JSON objects, or lines for a console."""
 
+    target_hosts: str = ""
+    """Hosts that the controller inside the service calls for targets: names, suffixes (`.svc`), addresses and networks;
+    none: loopback."""
+
     # A plan request with 100 models x 60 buckets x 40 own options is about 5 MB.
     body_limit_bytes: int = Field(default=8 * 1024 * 1024, ge=1024, le=1024**3)
     """Maximum size of a request body in bytes; only requests for results and diagnoses may be so large."""

@@ -1,11 +1,14 @@
 """Stores targets as a collection, the controller's reports on them, the operator's approvals, and the freeze."""
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from http import HTTPStatus
+from urllib.parse import urlsplit
 
 from api.schemas.leases import CONTROLLER_LEASE, LeaseTerm
 from api.schemas.plans import PLANS
+from api.schemas.target_hosts import never_called, plain_address
 from api.schemas.target_state import Approval, ApprovalRequest
 from api.schemas.targets import Freeze, Target, TargetSpec, TargetStatus
 from api.server.auth import LOOPBACK
@@ -41,9 +44,22 @@ async def write_freeze(service: Service, freeze: Freeze, *, precondition: Precon
     return after
 
 
-async def _plan_exists(service: Service, _name: str, spec: TargetSpec, project: ProjectAccess) -> None:
+async def _validate(service: Service, _name: str, spec: TargetSpec, project: ProjectAccess) -> None:
+    _refuse_addresses(spec.model_dump(mode="json"))
     async with service.store.reading() as tx:
         await _require_plan(tx, spec.plan_id, project)
+
+
+def _refuse_addresses(value: object, path: str = "") -> None:
+    """Refuse addresses at which no target can be.  The controller checks again what names resolve to."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _refuse_addresses(inner, f"{path}.{key}".lstrip("."))
+    elif isinstance(value, str) and path.endswith("url"):
+        host = (urlsplit(value).hostname or "").strip("[]")
+        with suppress(ValueError):  # a name
+            if (kind := never_called(plain_address(host))) is not None:
+                raise invalid(path, f"{host} is {kind}; allowed: the address of a target")
 
 
 async def _check_references(_service: Service, tx: Transaction, name: str, spec: TargetSpec | None) -> None:
@@ -69,7 +85,7 @@ TARGETS = Collection(
     shown=Target,
     show=lambda found: Target(name=found.name, version=found.version, spec=found.spec, project=found.project),
     parse=partial(read_stored, TargetSpec),
-    validate=_plan_exists,
+    validate=_validate,
     check_references=_check_references,
     owned=True,
 )

@@ -14,12 +14,17 @@ from http import HTTPStatus
 from typing import Annotated, Any, Literal, Protocol
 
 import httpx
+import structlog
 from pydantic import BaseModel, Discriminator, ValidationError
 
 from api.schemas.probes import HealthProbe
+from api.schemas.target_hosts import AllowedHosts
 from api.schemas.target_state import Readings
 from deploy.common.errors import UnreachableError
+from deploy.common.target_http import target_client
 from deploy.controller.health_check import Health
+
+log = structlog.get_logger()
 
 TIMEOUT_S = 5.0  # for one value, from connecting to the last byte
 MAX_RESPONSE_BYTES = 1_000_000
@@ -109,7 +114,8 @@ class PrometheusHealth:
             reason = str(error) or type(error).__name__
             raise UnreachableError(f"{probe.prometheus_url} does not respond: {reason}") from error
         if response.status_code != HTTPStatus.OK:
-            raise UnreachableError(f"{probe.prometheus_url} returned {response.status_code}: {_excerpt(body)}")
+            log.warning("prometheus_refused", url=str(probe.prometheus_url), reason=_excerpt(body))
+            raise UnreachableError(f"{probe.prometheus_url} returned {response.status_code}")
         return body
 
 
@@ -121,8 +127,8 @@ async def unread_health(probe: HealthProbe) -> Health:
 
 
 @asynccontextmanager
-async def prometheus_health(*, now: Callable[[], datetime]) -> AsyncIterator[PrometheusHealth]:
-    async with httpx.AsyncClient() as http:
+async def prometheus_health(*, allowed: AllowedHosts, now: Callable[[], datetime]) -> AsyncIterator[PrometheusHealth]:
+    async with target_client(allowed) as http:
         yield PrometheusHealth(http, now)
 
 

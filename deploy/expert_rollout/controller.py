@@ -249,7 +249,7 @@ class ExpertMaps:
         except httpx.RequestError as error:
             raise UnreachableError(f"{url} does not respond: {str(error) or type(error).__name__}") from error
         if not response.is_success:
-            raise UnreachableError(f"{url} returned {response.status_code}: {response.text[:200]}")
+            raise UnreachableError(f"{url} returned {response.status_code}")
         try:
             return _RESPONSE.validate_json(response.content).replicas
         except ValidationError as error:

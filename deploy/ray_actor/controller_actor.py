@@ -7,6 +7,7 @@ crashed one expires, and continues.
 import asyncio
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -16,16 +17,17 @@ from importlib.metadata import version
 from typing import Any, Final
 from wsgiref.simple_server import WSGIServer
 
-import httpx
 import structlog
 from prometheus_client import CollectorRegistry, start_http_server
 
 from api.client import ApiError, AsyncClient, token_from_environment, token_from_file
+from api.schemas.target_hosts import CLUSTER_HOSTS, TARGET_HOSTS_VARIABLE, AllowedHosts, split_hosts
 from deploy.actuators.registry import reachable_actuators
 from deploy.common.clock import Clock
 from deploy.common.kubernetes_client import KubernetesAccess
 from deploy.common.leader_election import Leadership, LeaseRole, LeaseSettings, new_holder
 from deploy.common.logs import configure_logs
+from deploy.common.target_http import target_client
 from deploy.controller.controller import Controller
 from deploy.controller.metrics import ControllerMetrics
 from deploy.controller.prometheus_health import prometheus_health
@@ -73,12 +75,12 @@ class ControllerWork:
 
     async def run(self, running: Callable[[], None]) -> None:
         """Run until cancelled, then release the lease."""
-        settings, clock = self._settings, Clock()
+        settings, clock, allowed = self._settings, Clock(), _allowed_hosts()
         async with (
             self._client(settings) as api,
-            httpx.AsyncClient() as http,
+            target_client(allowed) as http,
             reachable_actuators(http, kubernetes=_kubernetes(settings)) as actuators,
-            prometheus_health(now=clock.now) as health,
+            prometheus_health(allowed=allowed, now=clock.now) as health,
             self._served_metrics(),
         ):
             await api.get_freeze()  # reports a refused token or an unreachable API first
@@ -197,6 +199,15 @@ class ControllerActor:
         """End this process, so that Ray starts the actor on another node: Ray restarts only what ended unexpectedly."""
         self._loop.stop()
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _allowed_hosts() -> AllowedHosts:
+    """Allow the hosts that this node's environment names, else the usual ones and the head of the Ray cluster."""
+    ray = sys.modules.get("ray")  # an extra, which every actor has loaded
+    joined = ray is not None and ray.is_initialized()
+    head = ray.get_runtime_context().gcs_address.rpartition(":")[0].strip("[]") if ray is not None and joined else ""
+    usual = (*CLUSTER_HOSTS, head) if head else CLUSTER_HOSTS
+    return AllowedHosts.parse(split_hosts(os.environ.get(TARGET_HOSTS_VARIABLE, "")) or usual)
 
 
 def _client(settings: ControllerActorSettings) -> AsyncClient:

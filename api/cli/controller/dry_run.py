@@ -19,19 +19,32 @@ from api.cli.targets.changes import ChangeRow, change_rows
 from api.client import AsyncClient
 from api.client.transport import DEFAULT_URL
 from api.schemas.pages import PAGE_LIMIT_MAX
+from api.schemas.target_hosts import CLUSTER_HOSTS, TARGET_HOSTS_VARIABLE, AllowedHosts
 from deploy.actuators.registry import Actuators, reachable_actuators
 from deploy.common.clock import Clock
 from deploy.common.kubernetes_client import KubernetesAccess
 from deploy.common.logs import configure_logs
+from deploy.common.target_http import target_client
 from deploy.common.topology_discovery import UnusableSourceError
 from deploy.controller.controller import DryRun, dry_run
 from deploy.controller.prometheus_health import prometheus_health
 from deploy.controller.reconcile import ControllerSettings
+from fleet.errors import DocumentError
 
 KubernetesOption = Annotated[
     bool, typer.Option("--kubernetes", help="Drive RayClusters too, on the cluster that kubectl would use.")
 ]
 KubeconfigOption = Annotated[Path | None, typer.Option(metavar="FILE", help="--kubernetes, with this kubeconfig.")]
+TargetHostOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target-host",
+        metavar="HOST",
+        envvar=TARGET_HOSTS_VARIABLE,
+        help="Host that targets may name: a name, a suffix such as .svc, an address or a network; repeatable.",
+        show_default=" ".join(CLUSTER_HOSTS),
+    ),
+]
 
 COLUMNS = (
     Column("target"),
@@ -47,11 +60,12 @@ def plan(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Targets; none: all.")] = None,
     kubernetes: KubernetesOption = False,
     kubeconfig: KubeconfigOption = None,
+    target_host: TargetHostOption = None,
 ) -> None:
     """Show the change set of every target, and the writes of the next reconcile.  Writes nothing."""
     configure_logs(level=LogLevel.ERROR)
     access = kubernetes_access(kubernetes=kubernetes, kubeconfig=kubeconfig)
-    found = asyncio.run(_dry_run(names or [], service, access))
+    found = asyncio.run(_dry_run(names or [], service, access, allowed_hosts(target_host)))
     if service.printed({"targets": [_json(each) for each in found]}):
         return
     print_table(Table(COLUMNS, (row for each in found for row in _rows(each))))
@@ -60,6 +74,11 @@ def plan(
             note(f"{each.target.name}: {each.status.message}")
     if not any(change_rows(each.status) for each in found):
         print_line("nothing to change")
+
+
+def allowed_hosts(given: list[str] | None) -> AllowedHosts:
+    with input_errors(DocumentError):
+        return AllowedHosts.parse(given or CLUSTER_HOSTS)
 
 
 def kubernetes_access(*, kubernetes: bool, kubeconfig: Path | None) -> KubernetesAccess | None:
@@ -75,14 +94,16 @@ async def usable_actuators(http: httpx.AsyncClient, access: KubernetesAccess | N
             yield actuators
 
 
-async def _dry_run(names: list[str], service: RemoteOptions, access: KubernetesAccess | None) -> list[DryRun]:
+async def _dry_run(
+    names: list[str], service: RemoteOptions, access: KubernetesAccess | None, allowed: AllowedHosts
+) -> list[DryRun]:
     clock, url = Clock(), service.url or DEFAULT_URL
     with client_errors(url):
         async with (
             AsyncClient(url, token=read_token(service.token_file)) as api,
-            httpx.AsyncClient() as http,
+            target_client(allowed) as http,
             usable_actuators(http, access) as actuators,
-            prometheus_health(now=clock.now) as health,
+            prometheus_health(allowed=allowed, now=clock.now) as health,
         ):
             if names:
                 targets = [(await api.get_target(name)).document for name in names]

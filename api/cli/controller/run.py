@@ -4,7 +4,6 @@ import asyncio
 from pathlib import Path
 from typing import Annotated
 
-import httpx
 import typer
 from prometheus_client import CollectorRegistry
 
@@ -14,16 +13,26 @@ from api.cli.common.lazy_groups import new_app
 from api.cli.common.metrics_port import MetricsHostOption, MetricsPortOption, served_metrics
 from api.cli.common.options import LogLevel, LogLevelOption, TokenFileOption, UrlOption
 from api.cli.common.remote import client_errors, read_token
-from api.cli.controller.dry_run import KubeconfigOption, KubernetesOption, kubernetes_access, plan, usable_actuators
+from api.cli.controller.dry_run import (
+    KubeconfigOption,
+    KubernetesOption,
+    TargetHostOption,
+    allowed_hosts,
+    kubernetes_access,
+    plan,
+    usable_actuators,
+)
 from api.cli.controller.ray import COMMANDS as ON_RAY
 from api.client import AsyncClient
 from api.client.transport import DEFAULT_URL
+from api.schemas.target_hosts import AllowedHosts
 from deploy.common.clock import Clock
 from deploy.common.kubernetes_client import KubernetesAccess
 from deploy.common.leader_election import Leadership, LeaseSettings, new_holder
 from deploy.common.leader_loop import Liveness
 from deploy.common.logs import configure_logs
 from deploy.common.shutdown import run_until_sigterm
+from deploy.common.target_http import target_client
 from deploy.controller.controller import Controller
 from deploy.controller.metrics import ControllerMetrics
 from deploy.controller.prometheus_health import prometheus_health
@@ -48,6 +57,7 @@ def run(
     metrics_host: MetricsHostOption = "127.0.0.1",
     kubernetes: KubernetesOption = False,
     kubeconfig: KubeconfigOption = None,
+    target_host: TargetHostOption = None,
     log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
     """Reconcile every target with its plan, period by period; write to those in mode `apply`."""
@@ -55,7 +65,16 @@ def run(
     settings = ControllerSettings(period_s=period_s, observe_only=observe_only)
     access = kubernetes_access(kubernetes=kubernetes, kubeconfig=kubeconfig)
     lease = LeaseSettings(holder=new_holder(), lease_s=lease_s, renew_s=lease_s / 3.0)
-    work = _run(url or DEFAULT_URL, token_file, settings, lease, (metrics_host, metrics_port), access=access, once=once)
+    work = _run(
+        url or DEFAULT_URL,
+        token_file,
+        settings,
+        lease,
+        (metrics_host, metrics_port),
+        access=access,
+        allowed=allowed_hosts(target_host),
+        once=once,
+    )
     if asyncio.run(run_until_sigterm(work)) is False:
         raise typer.Exit(EXIT_NEGATIVE)
 
@@ -68,6 +87,7 @@ async def _run(
     metrics_at: tuple[str, int],
     *,
     access: KubernetesAccess | None,
+    allowed: AllowedHosts,
     once: bool,
 ) -> bool:
     registry = CollectorRegistry()
@@ -76,9 +96,9 @@ async def _run(
     clock, liveness = Clock(), Liveness()
     async with (
         api_client as api,
-        httpx.AsyncClient() as http,
+        target_client(allowed) as http,
         usable_actuators(http, access) as actuators,
-        prometheus_health(now=clock.now) as health,
+        prometheus_health(allowed=allowed, now=clock.now) as health,
     ):
         leadership = Leadership(api=api, settings=lease, clock=clock)
         controller = Controller(

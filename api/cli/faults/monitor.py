@@ -36,7 +36,7 @@ def monitor(
     report_token_file: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Token of the API: scope operate, preferably also read.", show_default="none"
+            metavar="FILE", help="Token of the API: scope report, preferably also read.", show_default="none"
         ),
     ] = None,
     names: Annotated[

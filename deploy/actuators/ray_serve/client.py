@@ -17,11 +17,14 @@ from weakref import WeakValueDictionary
 
 import httpx
 import stamina
+import structlog
 from pydantic import BaseModel, Field, ValidationError
 
 from deploy.actuators.base import UserConfig
 from deploy.common.errors import ActuationError, UnreachableError
 from deploy.common.text import reason_of
+
+log = structlog.get_logger()
 
 TIMEOUT: Final = httpx.Timeout(10.0, connect=3.0)
 ATTEMPTS: Final = 3
@@ -141,7 +144,9 @@ class ServeClient:
         return response
 
     def _refusal(self, response: httpx.Response) -> str:
-        return f"{self.dashboard_url} returned {response.status_code}: {_error_in(response)}"
+        # Readers of the target see the status alone: the answer may be that of any service of the network.
+        log.warning("serve_refused", url=self.dashboard_url, status=response.status_code, reason=_error_in(response))
+        return f"{self.dashboard_url} returned {response.status_code}"
 
 
 def attempts() -> AsyncIterator[stamina.Attempt]:

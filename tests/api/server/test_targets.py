@@ -202,3 +202,23 @@ async def test_metrics_have_planned_and_applied_replicas(service: RunningService
         'fleetwright_document_version{kind="gpus"} 0.0',
     ):
         assert line in lines
+
+
+@pytest.mark.parametrize(
+    "host", ["169.254.169.254", "[fe80::1]", "[::ffff:169.254.169.254]", "0.0.0.0", "2852039166", "[fd00:ec2::254]"]
+)
+async def test_an_address_at_which_no_target_can_be_is_refused_when_it_is_written(
+    sqlite_service: RunningService, host: str
+) -> None:
+    application = SPEC["application"] | {"dashboard_url": f"http://{host}/"}
+    health = {"prometheus_url": f"http://{host}/", "error_rate_query": "x", "max_error_rate": 0.5}
+    async with sqlite_service.client(TokenScope.OPERATE) as operator:
+        answers = [
+            await operator.put("/v1/targets/a", json=SPEC | change, headers=CREATE)
+            for change in ({"application": application}, {"health": health})
+        ]
+    assert [answer.status_code for answer in answers] == [422, 422]
+    assert [answer.json()["errors"][0]["path"] for answer in answers] == [
+        "application.dashboard_url",
+        "health.prometheus_url",
+    ]

@@ -71,7 +71,7 @@ async def test_transient_failures_are_retried(interruption: Interruption) -> Non
 async def test_a_persistent_failure_is_reported_with_its_cause() -> None:
     serve = ServeDouble.running(on_h100=1)
     serve.interruptions = [answering(500, TRACEBACK)] * ATTEMPTS
-    with pytest.raises(UnreachableError, match=r"ray-head:8265/ returned 500: ValueError: GCS is not ready$"):
+    with pytest.raises(UnreachableError, match=r"ray-head:8265/ returned 500$"):
         await actuator(serve).observe()
     assert len(serve.requests) == ATTEMPTS
 
@@ -95,7 +95,7 @@ async def test_an_invalid_serve_response_is_reported(body: str) -> None:
 async def test_an_unauthorized_response_is_not_retried() -> None:
     serve = ServeDouble.running(on_h100=1)
     serve.interruptions = [answering(401, "Unauthorized")]
-    with pytest.raises(ActuationError, match="returned 401: Unauthorized"):
+    with pytest.raises(ActuationError, match=r"returned 401$"):
         await actuator(serve).observe()
     assert len(serve.requests) == 1
 
