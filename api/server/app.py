@@ -10,6 +10,7 @@ from fastapi import APIRouter, FastAPI
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import BaseRoute
 
+from api.server.access_audit import AccessAudit
 from api.server.auth import Authenticator, StaticToken
 from api.server.database_health import DatabaseHealth
 from api.server.garbage_collection import run_garbage_collection
@@ -17,6 +18,7 @@ from api.server.jobs import Jobs
 from api.server.limits import RateLimiter
 from api.server.metrics import ServiceMetrics
 from api.server.middleware import ChunkedBodies, HeadAsGet, LoopbackOnly, RequestObserver
+from api.server.oidc import OidcVerifier
 from api.server.openapi import add_openapi
 from api.server.problems import add_problem_handlers
 from api.server.rate_sharing import RateSharing
@@ -80,11 +82,12 @@ def create_app(
         metrics_page=SharedPage(interval_s=settings.metrics_interval_s, monotonic_s=monotonic_s),
     )
     limiter = RateLimiter(per_s=settings.rate_limit_per_s, burst=settings.rate_limit_burst, monotonic_s=monotonic_s)
+    access_audit = AccessAudit(store=store, level=settings.audit_level, now=now)
     app = FastAPI(
         title="Fleetwright",
         version=version("fleetwright"),
         summary="Capacity planning, expert placement, power capping and fault remediation for GPU fleets.",
-        lifespan=_lifespan(service, limiter, bootstrap_token, show_first_token),
+        lifespan=_lifespan(service, limiter, access_audit, bootstrap_token, show_first_token),
         openapi_url=None,  # FastAPI's route renders the document for each request; see `routes.api_docs`
         docs_url=None,  # FastAPI's page loads scripts from another site; see `routes.api_docs`
         redoc_url=None,
@@ -93,7 +96,12 @@ def create_app(
     app.state.service = service
     app.state.stopping = asyncio.Event()  # set once the server no longer accepts connections
     app.state.authenticator = Authenticator(
-        store=store, settings=settings, limiter=limiter, now=now, static_tokens=static_tokens
+        store=store,
+        settings=settings,
+        limiter=limiter,
+        now=now,
+        static_tokens=static_tokens,
+        oidc=OidcVerifier(settings, now=now, monotonic_s=monotonic_s) if settings.oidc_issuer is not None else None,
     )
     app.router.routes.extend(_api_routes())
     add_problem_handlers(app)
@@ -104,7 +112,9 @@ def create_app(
     app.add_middleware(ChunkedBodies)
     if settings.allows_anonymous:
         app.add_middleware(LoopbackOnly)
-    app.add_middleware(RequestObserver, metrics=metrics, now=now, stopping=app.state.stopping)
+    app.add_middleware(
+        RequestObserver, metrics=metrics, access_audit=access_audit, now=now, stopping=app.state.stopping
+    )
     return app
 
 
@@ -137,6 +147,7 @@ def _api_routes() -> list[BaseRoute]:
 def _lifespan(
     service: Service,
     limiter: RateLimiter,
+    access_audit: AccessAudit,
     bootstrap_token: str | None,
     show_first_token: Callable[[str], None] | None,
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
@@ -160,6 +171,7 @@ def _lifespan(
             else:
                 service.first_token_stored.set()
             beside.create_task(run_garbage_collection(service, stopped_within=stopped_within))
+            beside.create_task(access_audit.run(stopped_within=stopped_within))
             if service.store.is_shared:
                 sharing = RateSharing(store=service.store, limiter=limiter, now=service.now)
                 beside.create_task(sharing.run(stopped_within=stopped_within))

@@ -17,8 +17,10 @@ import structlog
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from api.schemas.projects import PROJECT_HEADER
 from api.schemas.tokens import INCLUDED, TokenScope
 from api.server.limits import RateLimiter
+from api.server.oidc import OidcVerifier, looks_like_jwt
 from api.server.problems import ProblemError
 from api.server.settings import Settings
 from api.store import Store
@@ -62,16 +64,21 @@ class Authenticator:
         limiter: RateLimiter,
         now: Callable[[], datetime],
         static_tokens: Sequence[StaticToken] = (),
+        oidc: OidcVerifier | None = None,
     ) -> None:
         self._store = store
         self._settings = settings
         self._limiter = limiter
         self._now = now
+        self._oidc = oidc
         self._static = {token_hash(known.token): known.principal for known in static_tokens}
 
-    async def authenticate(self, *, token: str | None, address: str) -> Principal:
-        """Return the principal of a token and charge its rate limit.  Wrong tokens are charged to the address."""
-        principal = await self._identify(token)
+    async def authenticate(self, *, token: str | None, address: str, project: str | None = None) -> Principal:
+        """Return the principal of a token and charge its rate limit.  Wrong tokens are charged to the address.
+
+        `project` is the one that the request chose: groups of an issuer may grant different scopes in each.
+        """
+        principal = await self._identify(token, project)
         if principal is None or principal in {READER, LOOPBACK}:
             self._limiter.spend(f"address:{address}")
         elif principal.rate_limited:
@@ -80,14 +87,14 @@ class Authenticator:
             raise _unauthorized("this token is unknown, expired or revoked" if token else "a token is needed")
         return principal
 
-    async def _identify(self, token: str | None) -> Principal | None:
+    async def _identify(self, token: str | None, project: str | None) -> Principal | None:
         if token is None:
             if self._settings.insecure_no_auth:
                 return LOOPBACK
             return READER if self._settings.anonymous_read else None
         form = TOKEN_FORM.fullmatch(token)
         if form is None:
-            return None
+            return await self._of_issuer(token, project)
         digest = token_hash(token)
         if (known := self._static.get(digest)) is not None:
             return known
@@ -96,6 +103,14 @@ class Authenticator:
         if record is None or not hmac.compare_digest(record.secret_sha256, digest) or not record.is_valid(self._now()):
             return None
         return Principal(actor=actor_of(record.id), scopes=known_scopes(record.scopes), project=record.project)
+
+    async def _of_issuer(self, token: str, project: str | None) -> Principal | None:
+        if self._oidc is None or not looks_like_jwt(token):
+            return None
+        if (found := await self._oidc.identify(token, project=project)) is None:
+            return None
+        actor, grant = found
+        return Principal(actor=actor, scopes=grant.scopes, project=grant.project)
 
 
 def actor_of(token_id: str) -> str:
@@ -137,6 +152,7 @@ class RequireScope:
         principal = await authenticator.authenticate(
             token=credentials.credentials if credentials is not None else None,
             address=request.client.host if request.client is not None else "unknown",
+            project=request.headers.get(PROJECT_HEADER) or request.query_params.get("project"),
         )
         structlog.contextvars.bind_contextvars(actor=principal.actor)
         if principal.allows(self.scope):

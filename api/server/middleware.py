@@ -17,7 +17,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.server.context import request_context
+from api.server.access_audit import Access, AccessAudit
+from api.server.context import current_request_id, request_context
 from api.server.metrics import ServiceMetrics
 from api.server.problems import RETRY_AFTER_S, ProblemError, problem_response, to_problem
 from api.server.settings import is_loopback
@@ -43,10 +44,17 @@ class RequestObserver:
     """The outermost middleware: request id, log line, metrics, and a problem for every unhandled exception."""
 
     def __init__(
-        self, app: ASGIApp, *, metrics: ServiceMetrics, now: Callable[[], datetime], stopping: asyncio.Event
+        self,
+        app: ASGIApp,
+        *,
+        metrics: ServiceMetrics,
+        access_audit: AccessAudit,
+        now: Callable[[], datetime],
+        stopping: asyncio.Event,
     ) -> None:
         self._app = app
         self._metrics = metrics
+        self._access_audit = access_audit
         self._now = now
         self._stopping = stopping
 
@@ -93,6 +101,17 @@ class RequestObserver:
         route = getattr(scope.get("route"), "path", "unmatched")
         method = scope["method"] if scope["method"] in METHODS else "other"  # a caller may send any method
         self._metrics.observe_request(method=method, route=route, status=status, duration_s=duration_s)
+        self._access_audit.observe(
+            Access(
+                actor=structlog.contextvars.get_contextvars().get("actor"),
+                address=(scope.get("client") or ("unknown",))[0],
+                method=method,
+                route=route,
+                path=scope["path"],
+                status=status,
+                request_id=current_request_id(),
+            )
+        )
         log.log(
             logging.DEBUG if status < HTTPStatus.BAD_REQUEST and _is_routine(scope["path"]) else logging.INFO,
             "request",

@@ -63,6 +63,13 @@ def invalid(path: str, message: str) -> ProblemError:
     )
 
 
+def service_unavailable(kind: str, detail: str) -> ProblemError:
+    """Create a 503."""
+    return ProblemError(
+        status=HTTPStatus.SERVICE_UNAVAILABLE, kind=kind, detail=detail, headers={"Retry-After": RETRY_AFTER_S}
+    )
+
+
 def problem_response(problem: ProblemError, *, instance: str | None) -> Response:
     details = ProblemDetails(
         type=PROBLEM_TYPE_PREFIX + problem.kind,

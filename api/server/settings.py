@@ -1,16 +1,37 @@
 """Reads the settings of the service from the environment (`FLEETWRIGHT_…`)."""
 
+import importlib.util
 import ipaddress
 from enum import StrEnum
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from api.schemas.names import Name
+from api.schemas.tokens import TokenScope
+from fleet.documents import Frozen
 
 
 class LogFormat(StrEnum):
     JSON = "json"
     CONSOLE = "console"
+
+
+class AuditLevel(StrEnum):
+    """What the audit records besides every write."""
+
+    WRITES = "writes"
+    REFUSALS = "refusals"
+    READS = "reads"
+
+
+class GroupGrant(Frozen):
+    """What the members of a group of the OpenID Connect issuer may do."""
+
+    scopes: frozenset[TokenScope]
+    project: Name | None = None  # None: every project
 
 
 class Settings(BaseSettings):
@@ -35,6 +56,9 @@ class Settings(BaseSettings):
     insecure_no_auth: bool = False
     """Every request has admin rights.  Only with a loopback host."""
 
+    audit_level: AuditLevel = AuditLevel.WRITES
+    """`writes`; `refusals` adds requests answered 401, 403 and 429; `reads` adds all that were read, too."""
+
     self_approval: bool = False
     """Who prepared a change of a target may approve it.  For installations of one person."""
 
@@ -50,6 +74,28 @@ class Settings(BaseSettings):
     target_hosts: str = ""
     """Hosts that the controller inside the service calls for targets: names, suffixes (`.svc`), addresses and networks;
     none: loopback."""
+
+    tls_cert_file: Path | None = None
+    """Certificate chain (PEM) for HTTPS; loaded again when it changes.  None: HTTP."""
+
+    tls_key_file: Path | None = None
+    """Private key of the certificate (PEM, without a password)."""
+
+    tls_client_ca_file: Path | None = None
+    """Only clients with a certificate of these authorities (PEM) may connect."""
+
+    oidc_issuer: str | None = None
+    """URL of the OpenID Connect issuer whose tokens are accepted too, as in their claim `iss`."""
+
+    oidc_audience: str | None = None
+    """The audience of those tokens: the client id of this service at the issuer."""
+
+    oidc_groups_claim: str = "groups"
+    """The claim with the groups; dots lead into nested claims (`realm_access.roles`)."""
+
+    oidc_groups: dict[str, GroupGrant] = {}
+    """What each group grants, as JSON: `{"sre": {"scopes": ["admin"]}, "team-a": {"scopes": ["read", "plan"],
+    "project": "team-a"}}`."""
 
     # A plan request with 100 models x 60 buckets x 40 own options is about 5 MB.
     body_limit_bytes: int = Field(default=8 * 1024 * 1024, ge=1024, le=1024**3)
@@ -146,10 +192,41 @@ class Settings(BaseSettings):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _require_certificate_and_key(self) -> "Settings":
+        if (self.tls_cert_file is None) != (self.tls_key_file is None):
+            raise ValueError("tls_cert_file, tls_key_file: give both or neither")
+        if self.tls_client_ca_file is not None and self.tls_cert_file is None:
+            raise ValueError("tls_client_ca_file: is given without tls_cert_file")
+        return self
+
+    @model_validator(mode="after")
+    def _require_a_whole_issuer(self) -> "Settings":
+        if self.oidc_issuer is None:
+            return self
+        if not is_secure_url(self.oidc_issuer):
+            raise ValueError(f"oidc_issuer: must be an https URL, or http on loopback, got {self.oidc_issuer!r}")
+        if not self.oidc_audience:
+            raise ValueError("oidc_audience: is required with oidc_issuer")
+        if importlib.util.find_spec("jwt") is None:
+            raise ValueError("oidc_issuer: needs the extra `oidc`: pip install 'fleetwright[oidc]'")
+        return self
+
     @property
     def allows_anonymous(self) -> bool:
         """Is true when some requests need no token, so that only the loopback address protects the service."""
         return self.insecure_no_auth or self.anonymous_read
+
+
+def is_secure_url(url: str) -> bool:
+    """Check for https, or http that does not leave this machine."""
+    try:
+        parsed = urlsplit(url)
+        return bool(parsed.hostname) and (
+            parsed.scheme == "https" or (parsed.scheme == "http" and is_loopback(parsed.hostname or ""))
+        )
+    except ValueError:
+        return False
 
 
 def is_loopback(host: str) -> bool:

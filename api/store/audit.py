@@ -14,7 +14,7 @@ from sqlalchemy import Select, func, insert, or_, select, update
 
 from api.store.audit_chain import HEAD_ID, ChainPlace, check_connection, link_hash
 from api.store.canonical import canonical_json
-from api.store.records import AuditRecord, CheckpointRecord
+from api.store.records import AuditRecord, CheckpointRecord, NewAuditEntry
 from api.store.repositories import Repository
 from api.store.tables import AuditCheckpointRow, AuditHeadRow, AuditRow
 
@@ -39,22 +39,28 @@ class AuditRepository(Repository):
     async def append(
         self, *, at: datetime, actor: str, action: str, subject: str, detail: Mapping[str, Any], request_id: str | None
     ) -> AuditRecord:
+        new = NewAuditEntry(at=at, actor=actor, action=action, subject=subject, detail=detail, request_id=request_id)
+        (entry,) = await self.append_all([new])
+        return entry
+
+    async def append_all(self, new: Sequence[NewAuditEntry]) -> list[AuditRecord]:
+        """Append entries in their order, with one lock of the head."""
         head = await self.head(lock=True)
-        entry: dict[str, Any] = {
-            "seq": head.seq + 1,
-            "at": at,
-            "actor": actor,
-            "action": action,
-            "subject": subject,
-            "request_id": request_id,
-        }
-        detail_json = canonical_json(detail)
-        linked = link_hash(head.hash, detail_json=detail_json, **entry)
-        await self._connection.execute(insert(AuditRow).values(**entry, detail=detail_json, hash=linked))
+        linked = head.hash
+        entries: list[AuditRecord] = []
+        rows: list[dict[str, Any]] = []
+        for seq, each in enumerate(new, start=head.seq + 1):
+            values = asdict(each) | {"seq": seq}
+            detail = values.pop("detail")
+            detail_json = canonical_json(detail)
+            linked = link_hash(linked, detail_json=detail_json, **values)
+            rows.append(values | {"detail": detail_json, "hash": linked})
+            entries.append(AuditRecord(**values, detail=detail, hash=linked))
+        await self._connection.execute(insert(AuditRow), rows)
         await self._connection.execute(
-            update(AuditHeadRow).where(AuditHeadRow.id == HEAD_ID).values(seq=head.seq + 1, hash=linked)
+            update(AuditHeadRow).where(AuditHeadRow.id == HEAD_ID).values(seq=rows[-1]["seq"], hash=linked)
         )
-        return AuditRecord(**entry, detail=detail, hash=linked)
+        return entries
 
     async def lock(self) -> None:
         """Lock out every other writer until this transaction ends."""

@@ -1,7 +1,7 @@
 """Defines the frozen values that repositories take and return."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -31,6 +31,18 @@ class AuditRecord:
     detail: Mapping[str, Any]
     request_id: str | None
     hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewAuditEntry:
+    """Is an entry before it has a number and a hash."""
+
+    at: datetime
+    actor: str
+    action: str
+    subject: str = ""
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    request_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

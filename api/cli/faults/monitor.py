@@ -35,9 +35,7 @@ def monitor(
     ] = None,
     report_token_file: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="Token of the API: scope report, preferably also read.", show_default="none"
-        ),
+        typer.Option(metavar="FILE", help="Token of the API: scope report, preferably also read.", show_default="none"),
     ] = None,
     names: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Names of the nodes in the fleet.", show_default="none")

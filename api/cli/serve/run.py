@@ -19,6 +19,7 @@ from api.cli.common.sockets import listen
 from api.cli.serve.database import open_migrations, read_settings, sole_server
 from api.cli.serve.embedded_worker import keep_worker
 from api.cli.serve.inprocess_controller import controller_token, run_controller
+from api.cli.serve.tls import keep_certificate, tls_options
 from api.server import Settings, StaticToken, create_app
 from api.server.front import FrontLimits, front_config, within_file_limit
 from api.server.settings import LogFormat
@@ -129,8 +130,10 @@ async def _serve(settings: Settings, *, with_controller: bool | None, with_worke
             server_header=False,
             proxy_headers=False,
             timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
+            **tls_options(settings),
         ),
         *beside,
+        *([lambda: keep_certificate(server.config.ssl, settings)] if settings.tls_cert_file is not None else ()),
     )
     await server.serve(sockets=[listener])
 
@@ -148,7 +151,8 @@ def _create_app(settings: Settings, *, schema_head: str, token: StaticToken) -> 
 
 async def _print_url(settings: Settings, listener: socket.socket) -> None:
     host, port = listener.getsockname()[:2]
-    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if settings.tls_cert_file is not None else "http"
+    url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
     bearer = "" if settings.allows_anonymous else " -H 'Authorization: Bearer TOKEN'"
     print_line(f"Fleetwright listens on {url}\nTry:  curl{bearer} {url}/v1/gpus")
 
