@@ -18,12 +18,13 @@ from api.jobs.kinds import JOB_KINDS, JobKind
 from api.jobs.outcome import JobFailure
 from api.schemas.jobs import FINAL_STATES, Job, JobState, Lane
 from api.schemas.problems import PROBLEM_TYPE_PREFIX, ProblemDetails
+from api.schemas.projects import DEFAULT_PROJECT
 from api.server.context import current_request_id
 from api.server.problems import ProblemError, not_found
 from api.server.projects import chosen_project, refuse_over_quota
 from api.server.settings import Settings
 from api.server.uuid7 import new_id
-from api.store import DEFAULT_PROJECT, DatabaseUnavailableError, JobRecord, KeyTakenError, Store, Transaction
+from api.store import DatabaseUnavailableError, JobRecord, KeyTakenError, Store, Transaction
 
 FIRST_POLL_S: Final = 0.005
 LAST_POLL_S: Final = 0.1

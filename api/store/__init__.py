@@ -22,7 +22,6 @@ from api.store.errors import (
 from api.store.jobs import LaneCount, QueuedJob
 from api.store.migrate import Migrations
 from api.store.records import (
-    DEFAULT_PROJECT,
     AuditRecord,
     CheckpointRecord,
     DiagnosisHead,
@@ -44,7 +43,6 @@ from api.store.retention import Batch, Retention, Rule, rules
 from api.store.store import Store, Transaction
 
 __all__ = [
-    "DEFAULT_PROJECT",
     "AuditFilter",
     "AuditRecord",
     "BackupError",

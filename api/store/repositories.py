@@ -29,10 +29,10 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.orm import aliased
 
+from api.schemas.projects import DEFAULT_PROJECT
 from api.store.canonical import canonical_json
 from api.store.errors import ConflictError, KeyReusedError, KeyTakenError
 from api.store.records import (
-    DEFAULT_PROJECT,
     DiagnosisHead,
     DocumentRecord,
     LeaseRecord,

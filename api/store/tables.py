@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from api.store.records import DEFAULT_PROJECT
+from api.schemas.projects import DEFAULT_PROJECT
 
 NAMING = {
     "ix": "ix_%(column_0_label)s",

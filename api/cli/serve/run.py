@@ -119,23 +119,20 @@ async def _serve(settings: Settings, *, with_controller: bool | None, with_worke
         beside.append(partial(run_controller, service, token))
     if with_worker if with_worker is not None else embedded:
         beside.append(partial(keep_worker, settings))
-    server = _Server(
+    config = front_config(
         service,
-        front_config(
-            service,
-            limits=within_file_limit(FrontLimits(connections=settings.max_connections)),
-            observe_refusal=service.state.service.metrics.observe_refusal,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
-            **tls_options(settings),
-        ),
-        *beside,
-        *([lambda: keep_certificate(server.config.ssl, settings)] if settings.tls_cert_file is not None else ()),
+        limits=within_file_limit(FrontLimits(connections=settings.max_connections)),
+        observe_refusal=service.state.service.metrics.observe_refusal,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
+        **tls_options(settings),
     )
-    await server.serve(sockets=[listener])
+    if settings.tls_cert_file is not None:
+        beside.append(partial(keep_certificate, config, settings))
+    await _Server(service, config, *beside).serve(sockets=[listener])
 
 
 def _create_app(settings: Settings, *, schema_head: str, token: StaticToken) -> FastAPI:

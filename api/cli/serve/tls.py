@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import structlog
+import uvicorn
 
 from api.server import Settings
 
@@ -24,14 +25,14 @@ def tls_options(settings: Settings) -> dict[str, Any]:
     return options
 
 
-async def keep_certificate(context: ssl.SSLContext, settings: Settings, *, poll_s: float = POLL_S) -> None:
-    """Load the certificate into the context whenever its files change, until cancelled.
+async def keep_certificate(config: uvicorn.Config, settings: Settings, *, poll_s: float = POLL_S) -> None:
+    """Load the certificate into the running server's context whenever its files change, until cancelled.
 
     New connections get the new certificate.  Files that do not fit together, as in the middle of a renewal, change
     nothing and are read again.
     """
-    cert, key = settings.tls_cert_file, settings.tls_key_file
-    if cert is None or key is None:
+    cert, key, context = settings.tls_cert_file, settings.tls_key_file, config.ssl
+    if cert is None or key is None or context is None:
         return
     loaded = _state(cert, key)
     while True:

@@ -19,7 +19,7 @@ from api.server.idempotency import IdempotencyKey
 from api.server.job_requests import ACCEPTED, PREFER, run_job, run_raw_job, text_of
 from api.server.openapi import WITH_BODY, Responses, problems
 from api.server.problems import not_found
-from api.server.projects import PROJECT, ProjectAccess, ProjectOf
+from api.server.projects import PROJECT, WHOLE_FLEET, ProjectAccess, ProjectOf
 from api.server.route import ServiceRoute, reads_raw
 from api.server.routes.jobs import output_response
 from api.server.service import Service, ServiceOf
@@ -50,7 +50,7 @@ def _create_route(kind: ResultKind[RequestT, ResultT]) -> APIRouter:
     stored = kind.type
 
     async def respond(service: Service, job: JobRecord) -> Response:
-        found = await _stored_at(kind, job.id, service)
+        found = await _stored_at(kind, job.id, service, WHOLE_FLEET)
         headers = {"Location": f"/v1/{stored.path}/{job.id}"}
         return Response(
             content=_record_text(kind, found), status_code=HTTPStatus.CREATED, headers=headers, media_type=JSON

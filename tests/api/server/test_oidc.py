@@ -131,7 +131,7 @@ async def test_a_token_that_does_not_hold_is_unauthorized(
         unsigned = issuer.token().rpartition(".")[0] + "."
         assert await status(running, unsigned) == 401
         assert await status(running, "a.b.c") == 401
-        assert await status(running, jwt.encode({"sub": "ada"}, None, algorithm="none", headers={"kid": "r1"})) == 401
+        assert await status(running, jwt.encode({"sub": "ada"}, "", algorithm="none", headers={"kid": "r1"})) == 401
 
 
 async def test_clocks_may_differ_by_a_minute(start_service: StartService, sqlite_url: str, issuer: Issuer) -> None:

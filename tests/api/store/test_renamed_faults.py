@@ -167,7 +167,7 @@ async def test_stored_faults_get_their_new_names_and_a_downgrade_restores_the_ol
         statuses = [await tx.statuses.get(name) for name in STATUSES]
         check_statuses([status.body for status in statuses if status is not None])
     await store.close()
-    assert rows(empty_database_url, "leases") == [("remediation", "h", 3, 7, 10.0, None, None)]
+    assert rows(empty_database_url, "leases") == [("remediation", "h", 3, 7, 10.0, None, None, None)]
 
     migrations.downgrade("r0005")
     after = {name: rows(empty_database_url, name) for name in tables}

@@ -47,8 +47,7 @@ async def serving(settings: Settings) -> AsyncIterator[int]:
     async with asyncio.timeout(PATIENCE_S):
         while not server.started:
             await asyncio.sleep(0.01)
-    assert config.ssl is not None
-    keeping = asyncio.create_task(keep_certificate(config.ssl, settings, poll_s=0.02))
+    keeping = asyncio.create_task(keep_certificate(config, settings, poll_s=0.02))
     yield port
     keeping.cancel()
     server.should_exit = True
