@@ -95,7 +95,9 @@ def _configure_sqlite(connection: Any, _record: Any) -> None:
     connection.isolation_level = None  # the driver's own BEGIN comes late, and not for every statement
     cursor = connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout = {SQLITE_BUSY_TIMEOUT_MS}")
-    cursor.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new file: removed rows then give their pages back
+    cursor.execute("PRAGMA page_count")
+    if cursor.fetchone() == (0,):  # on another file the next statement would wait for the writer
+        cursor.execute("PRAGMA auto_vacuum = INCREMENTAL")  # removed rows then give their pages back
     cursor.execute("PRAGMA journal_mode = WAL")  # readers never wait for the writer
     cursor.execute("PRAGMA synchronous = FULL")  # a commit is on the disk before it is acknowledged
     cursor.close()

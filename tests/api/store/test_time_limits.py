@@ -118,3 +118,12 @@ async def test_a_writer_of_sqlite_does_not_wait_for_ever_for_another_one(
     async with store.transaction() as tx:
         await tx.audit.lock()
     await store.close()
+
+
+async def test_a_new_connection_of_a_reader_waits_for_no_writer(sqlite_url: str) -> None:
+    writer, reader = Store(sqlite_url), Store(sqlite_url)
+    async with writer.transaction() as tx, asyncio.timeout(5.0):  # a wait would take ten seconds
+        await tx.audit.lock()
+        assert await run(reader, "PRAGMA auto_vacuum") == 2  # incremental, from the first connection on
+    await writer.close()
+    await reader.close()
