@@ -14,10 +14,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
-from numba import config, njit
-from numba.core.caching import CompileResultCacheImpl, FunctionCache
+import numba
+from numba import njit
+from numba.core import caching
 from numba.extending import is_jitted
 
+# numba publishes few types.
+_config: Any = numba.config
+_CompileResultCache: Any = caching.CompileResultCacheImpl
+_FunctionCache: Any = caching.FunctionCache
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -32,7 +37,7 @@ def jit_entry(signature: Any) -> Callable[[Function], Function]:
 
     def compiled(function: Function) -> Function:
         dispatcher: Any = njit(nogil=True, error_model="numpy")(function)
-        if not is_jitted(dispatcher):  # NUMBA_DISABLE_JIT, for debugging
+        if not bool(is_jitted(dispatcher)):  # NUMBA_DISABLE_JIT, for debugging
             return function
         try:
             dispatcher.enable_caching()
@@ -56,9 +61,9 @@ class _ReadOnlyLocator:
     def __init__(self, function: Any, file: str) -> None:
         self._line: Final = function.__code__.co_firstlineno
         self._folder = Path(file).parent / "__pycache__"
-        if config.CACHE_DIR:
-            subfolder = CompileResultCacheImpl._locator_classes[0].get_suitable_cache_subpath(file)  # noqa: SLF001
-            self._folder = Path(config.CACHE_DIR) / subfolder
+        if _config.CACHE_DIR:
+            subfolder = _CompileResultCache._locator_classes[0].get_suitable_cache_subpath(file)  # noqa: SLF001
+            self._folder = Path(_config.CACHE_DIR) / subfolder
 
     @classmethod
     def from_function(cls, function: Any, file: str) -> "_ReadOnlyLocator":
@@ -74,11 +79,11 @@ class _ReadOnlyLocator:
         return str(self._line)
 
 
-class _ReadOnlyCacheImpl(CompileResultCacheImpl):  # type: ignore[misc]  # numba has no types
+class _ReadOnlyCacheImpl(_CompileResultCache):  # type: ignore[misc]
     _locator_classes = (_ReadOnlyLocator,)
 
 
-class _ReadOnlyCache(FunctionCache):  # type: ignore[misc]
+class _ReadOnlyCache(_FunctionCache):  # type: ignore[misc]
     _impl_class = _ReadOnlyCacheImpl
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:

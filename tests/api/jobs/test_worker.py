@@ -16,7 +16,8 @@ from api.jobs.metrics import JobMetrics
 from api.jobs.outcome import Finished, JobFailure, Report, Solved, Task, died
 from api.jobs.worker import MAX_ATTEMPTS, Worker, WorkerSettings
 from api.schemas.jobs import JobState, Lane
-from api.store import DEFAULT_PROJECT, JobRecord, Store, WorkerRecord
+from api.schemas.projects import DEFAULT_PROJECT
+from api.store import JobRecord, Store, WorkerRecord
 from tests.testbed.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.anyio

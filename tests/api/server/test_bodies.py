@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from api.jobs.body import PARTLY_CHARACTERS
 from api.jobs.pruning import MAX_ITEMS, prune
 from api.schemas.tokens import TokenScope
 from api.server.bodies import BodyBudget
 from api.server.bodies.checker import BodyChecker
-from api.server.bodies.helper import MANY_BYTES
 from api.server.problems import MAX_TEXT, ProblemError
 from api.server.service import Service
 from fleet.documents import MAX_PROBLEMS
@@ -42,7 +42,7 @@ async def test_a_response_shows_at_most_100_problems(sqlite_service: RunningServ
     assert status == 422
     assert len(problem["errors"]) == MAX_PROBLEMS
     assert problem["errors"][99] == {"path": "workloads[99]", "message": "expected a mapping of fields, got 0"}
-    count = MAX_ITEMS if size_bytes > MANY_BYTES else size_bytes // 2 + 1
+    count = MAX_ITEMS if size_bytes > PARTLY_CHARACTERS else size_bytes // 2 + 1
     assert problem["detail"].startswith(f"{count:,} fields are not acceptable: the first 100, and {count - 100:,} more")
 
 

@@ -9,10 +9,13 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from api.schemas.tokens import TokenScope
+from api.server.access_audit import AccessAudit
 from api.server.front import FrontLimits, front_config
 from api.server.metrics import ServiceMetrics
 from api.server.middleware import CHUNK_BYTES, WHOLE_BYTES, ChunkedBodies, RequestObserver
+from api.server.settings import AuditLevel
 from api.server.shared_page import SharedPage
+from api.store import Store
 from tests.testbed.service import RunningService, SteppedClock
 
 pytestmark = pytest.mark.anyio
@@ -79,7 +82,10 @@ class TestShutdown:
         async def send(message: Message) -> None:
             sent.append(message)
 
-        observer = RequestObserver(app, metrics=ServiceMetrics(), now=SteppedClock().now, stopping=event)
+        now = SteppedClock().now
+        store = Store("sqlite+aiosqlite:///unused.db")
+        audit = AccessAudit(store=store, level=AuditLevel.WRITES, now=now)
+        observer = RequestObserver(app, metrics=ServiceMetrics(), access_audit=audit, now=now, stopping=event)
         request = asyncio.ensure_future(observer(SCOPE, _nothing, send))
         await begun.wait()
         if stopping:
