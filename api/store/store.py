@@ -23,11 +23,11 @@ from api.store.repositories import (
     ReplyRepository,
     ResultRepository,
     StatusRepository,
-    TokenRepository,
     WriteProbeRepository,
 )
 from api.store.retention import RetentionRepository
 from api.store.time_limits import LOCK_WAIT_S
+from api.store.tokens import TokenRepository
 from api.store.usage import Counted, RateUsageRepository, UsageRepository
 
 
