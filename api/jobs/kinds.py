@@ -12,6 +12,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
+from api.jobs.audit_check import AUDIT_CHECK, run_audit_check
 from api.jobs.body import read_body
 from api.jobs.bundles import checked, replayed
 from api.jobs.catalogues import catalogue_texts, topology_of
@@ -52,6 +53,7 @@ class JobKind:
     store: Keep | None = None  # None: the job itself keeps its output
     path: str | None = None  # below `/v1/`, of what `store` makes
     cacheable: bool = False
+    reads_database: bool = False  # `run` opens a connection of its own
 
 
 async def _gather_result(
@@ -180,6 +182,7 @@ JOB_KINDS: Final[Mapping[str, JobKind]] = {
         JobKind(name=DIAGNOSIS, lane=Lane.SAFETY, run=_check_bundle, store=_store_diagnosis, path=DIAGNOSES_PATH),
         JobKind(name=BUNDLE_REPLAY, lane=Lane.READS, run=_replay_bundle, gather=_replay_inputs),
         JobKind(name=PLACEMENT_EXPORT, lane=Lane.READS, run=_export_placement, gather=_placement_text),
+        JobKind(name=AUDIT_CHECK, lane=Lane.READS, run=run_audit_check, reads_database=True),
         JobKind(name=FAULT_PATHS, lane=Lane.WORK, run=_plan_paths, gather=_topology),
     )
 }

@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 
 import structlog
 
+from api.jobs.audit_check import DATABASE_URL
 from api.jobs.executor import Executor, Limits
 from api.jobs.fairness import Starts, next_job
 from api.jobs.kinds import JobKind, kind_named
@@ -57,9 +58,9 @@ log = structlog.get_logger("fleetwright.worker")
 class WorkerSettings:
     id: str = field(default_factory=lambda: f"worker-{secrets.token_hex(4)}")
     slots: Mapping[Lane, int] = field(default_factory=lambda: {Lane.SAFETY: 1, Lane.READS: 1, Lane.WORK: 2})
+    database_url: str = field(default="", repr=False)
     memory_mib: int = 1024
     limits: JobLimits = field(default_factory=JobLimits)
-    metrics_url: str | None = None
     grace_s: float = 5.0  # for running jobs at the end
     reuse_s: float = 3600.0  # of results of the same request and catalogues; 0: never
     busy_poll_s: float = BUSY_POLL_S
@@ -266,6 +267,8 @@ class Worker:
         async with self._store.reading() as tx:
             request = await tx.jobs.request_of(job.id) or ""
             inputs = await kind.gather(tx, job, request)
+            if kind.reads_database:
+                inputs = {**inputs, DATABASE_URL: self._settings.database_url}
             task = Task(
                 id=job.id, kind=job.kind, request=request, inputs=inputs, limits=self._settings.limits, now=self._now()
             )
@@ -376,7 +379,6 @@ class Worker:
             beats=self._beats,
             started_at=self._now(),
             version=version("fleetwright"),
-            metrics_url=self._settings.metrics_url,
         )
 
     def _report_outage(self, error: DatabaseUnavailableError) -> None:

@@ -3,7 +3,7 @@
 Reading the state, rather than counting changes, gives the same values on every replica of the service.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -29,6 +29,7 @@ class ServiceMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.pages: list[Callable[[], Awaitable[bytes]]] = []  # of processes that belong to this one
         self._requests = self._counter("fleetwright_http_requests", "Answered requests.", "method", "route", "status")
         self._durations = Histogram(
             "fleetwright_http_request_duration_seconds",

@@ -177,6 +177,9 @@ class Settings(BaseSettings):
     job_deadline_s: float = Field(default=900.0, ge=1, le=86_400)
     """How long a job may run."""
 
+    job_ray_address: str | None = None
+    """Address of a Ray cluster that runs the jobs of lane `work`, as `ray.init` takes it; none: this machine."""
+
     jobs_queued_per_caller: int = Field(default=32, ge=1, le=100_000)
     """Jobs of a lane that one token may have waiting."""
 

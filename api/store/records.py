@@ -212,4 +212,3 @@ class WorkerRecord:
     beats: int
     started_at: datetime
     version: str
-    metrics_url: str | None

@@ -246,7 +246,6 @@ class WorkerRow(Base):
     beats: Mapped[int] = mapped_column(Integer)
     started_at: Mapped[datetime] = mapped_column(UtcDateTime)
     version: Mapped[str] = mapped_column(String(63))
-    metrics_url: Mapped[str | None] = mapped_column(String(200))
 
 
 class AuditCheckpointRow(Base):

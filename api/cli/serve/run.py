@@ -118,7 +118,7 @@ async def _serve(settings: Settings, *, with_controller: bool | None, with_worke
     if with_controller if with_controller is not None else embedded:
         beside.append(partial(run_controller, service, token))
     if with_worker if with_worker is not None else embedded:
-        beside.append(partial(keep_worker, settings))
+        beside.append(partial(keep_worker, settings, service.state.service.metrics.pages))
     config = front_config(
         service,
         limits=within_file_limit(FrontLimits(connections=settings.max_connections)),

@@ -18,6 +18,7 @@ from api.jobs.executor import Executor
 from api.jobs.metrics import JobMetrics, add_build_info
 from api.jobs.outcome import JobLimits
 from api.jobs.process import ProcessExecutor
+from api.jobs.ray_tasks import RayExecutor
 from api.jobs.worker import Worker, WorkerSettings
 from api.schemas.jobs import Lane
 from api.server.settings import LogFormat, Settings
@@ -37,8 +38,8 @@ def worker(
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="Unique among workers.", show_default="a random one")
     ] = None,
-    ends_with_stdin: Annotated[
-        bool, typer.Option("--ends-with-stdin", hidden=True, help="End when the input closes.")
+    embedded: Annotated[
+        bool, typer.Option("--embedded", hidden=True, help="End with the service whose metrics have these too.")
     ] = False,
 ) -> None:
     """Do the jobs of the service: plans, placements, simulations.
@@ -49,11 +50,10 @@ def worker(
     console = settings.log_format is LogFormat.CONSOLE
     configure_logs(level=settings.log_level, libraries=settings.log_level, console=console)
     registry = CollectorRegistry()
-    add_build_info(registry)
-    ProcessCollector(registry=registry)
-    asyncio.run(
-        _work(settings, registry, metrics_at=(metrics_host, metrics_port), name=name, ends_with_stdin=ends_with_stdin)
-    )
+    ProcessCollector(registry=registry, namespace="fleetwright_worker" if embedded else "")
+    if not embedded:
+        add_build_info(registry)
+    asyncio.run(_work(settings, registry, metrics_at=(metrics_host, metrics_port), name=name, embedded=embedded))
 
 
 async def _work(
@@ -62,13 +62,15 @@ async def _work(
     *,
     metrics_at: tuple[str, int],
     name: str | None,
-    ends_with_stdin: bool,
+    embedded: bool,
 ) -> None:
     store = Store(settings.database_url.get_secret_value())
     own = worker_settings(settings)
     if name is not None:
         own = WorkerSettings(**{field: getattr(own, field) for field in own.__slots__} | {"id": name})
     executor: Executor = ProcessExecutor()
+    if settings.job_ray_address is not None:
+        executor = RayExecutor(address=settings.job_ray_address, local=executor)
     running = Worker(
         store=store,
         executor=executor,
@@ -79,7 +81,7 @@ async def _work(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, running.stop)
-    if ends_with_stdin:
+    if embedded:
         loop.add_reader(sys.stdin.fileno(), lambda: None if os.read(sys.stdin.fileno(), 1) else running.stop())
     try:
         with served_metrics(*metrics_at, registry, alive=running.is_alive, late="beats are late"):
@@ -92,6 +94,7 @@ def worker_settings(settings: Settings) -> WorkerSettings:
     """Return what a worker needs of the service's settings."""
     return WorkerSettings(
         slots={Lane.SAFETY: 1, Lane.READS: 1, Lane.WORK: settings.plan_concurrency},
+        database_url=settings.database_url.get_secret_value(),
         memory_mib=settings.job_memory_mib,
         limits=JobLimits(
             simulation_server_days=settings.simulation_server_days,

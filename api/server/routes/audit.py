@@ -7,21 +7,23 @@ from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any
 
-import anyio
-from anyio import to_thread
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response, StreamingResponse
 
+from api.jobs.audit_check import AUDIT_CHECK, AuditCheckRequest, anchor_of, place_of
 from api.schemas.audit import NDJSON, Anchor, AuditCheck, AuditCheckpoint, AuditEntry
 from api.schemas.pages import Page
 from api.server.audit_query import AuditQuery, shown_action, shown_subject
-from api.server.auth import Auditor
+from api.server.auth import Auditor, Principal
 from api.server.cursors import Paging
+from api.server.job_requests import ACCEPTED, PREFER, run_job
+from api.server.jobs import NewJob, raise_failure
 from api.server.openapi import Responses, problems
 from api.server.problems import conflict
 from api.server.route import ServiceRoute
+from api.server.routes.jobs import output_response
 from api.server.service import Service, ServiceOf
-from api.store import AuditFilter, AuditRecord, ChainCheck, ChainPlace, CheckpointRecord, check_chain
+from api.store import AuditFilter, AuditRecord, ChainPlace, CheckpointRecord
 
 EXPORTED_AT_ONCE = 200  # the event loop writes them without a pause
 EXPORTED: Responses = {200: {"content": {NDJSON: {"schema": {"type": "string"}}}}}
@@ -55,24 +57,27 @@ async def list_audit(
     return paging.page([_entry(record) for record in found], position=lambda last: last.seq)
 
 
-@router.get("/v1/audit/check", name="Check the audit chain", operation_id="check_audit", responses=problems())
+@router.get(
+    "/v1/audit/check",
+    name="Check the audit chain",
+    operation_id="check_audit",
+    response_model=AuditCheck,
+    responses=ACCEPTED | problems(),
+    dependencies=[PREFER],
+)
 async def check_audit(
+    request: Request,
     service: ServiceOf,
-    _principal: Auditor,
+    principal: Auditor,
     full: Annotated[bool, Query(description="Begin at the first entry, not at the newest checkpoint.")] = False,  # noqa: FBT002 - a query parameter
     anchor: Annotated[
         Anchor | None, Query(description="`SEQ:HASH` of an entry that was kept elsewhere: the check begins there.")
     ] = None,
-) -> AuditCheck:
+) -> Response:
     """Compute the hashes of the chain again: after the newest checkpoint, or of all entries."""
-    found = await _checked(service, full=full, anchor=_place(anchor) if anchor is not None else None)
-    return AuditCheck(
-        entries=found.head.seq,
-        intact=found.intact,
-        first_broken_seq=found.first_broken_seq,
-        checked_from_seq=found.checked_from_seq,
-        anchor=_anchor(found.head),
-    )
+    text = AuditCheckRequest(full=full, anchor=anchor).model_dump_json()
+    respond = partial(output_response, service)
+    return await run_job(request, service, principal, kind=AUDIT_CHECK, text=text, respond=respond)
 
 
 @router.get(
@@ -98,12 +103,13 @@ async def list_checkpoints(service: ServiceOf, _principal: Auditor, paging: Pagi
 )
 async def create_checkpoint(service: ServiceOf, principal: Auditor) -> AuditCheckpoint:
     """Check the entries after the newest checkpoint, and keep the last entry as the next one."""
-    found = await _checked(service)
+    found = await _checked(service, principal)
+    last = place_of(found.anchor or "0:")
     if not found.intact:
         raise conflict(f"the audit is broken at entry {found.first_broken_seq}")
-    made = CheckpointRecord(seq=found.head.seq, hash=found.head.hash, at=service.now(), made_by=principal.actor)
-    if made.seq == 0:
+    if last.seq == 0:
         raise conflict("the audit has no entry yet")
+    made = CheckpointRecord(seq=last.seq, hash=last.hash, at=service.now(), made_by=principal.actor)
     async with service.store.transaction() as tx:
         await tx.audit.lock()
         await tx.audit.add_checkpoint(made)
@@ -117,12 +123,14 @@ async def create_checkpoint(service: ServiceOf, principal: Auditor) -> AuditChec
     return _checkpoint(made)
 
 
-_one_check = anyio.CapacityLimiter(1)  # a check occupies a core
-
-
-async def _checked(service: Service, *, full: bool = False, anchor: ChainPlace | None = None) -> ChainCheck:
-    url = service.settings.database_url.get_secret_value()
-    return await to_thread.run_sync(partial(check_chain, url, full=full, anchor=anchor), limiter=_one_check)
+async def _checked(service: Service, principal: Principal) -> AuditCheck:
+    """Let a worker check what no checkpoint covers."""
+    text = AuditCheckRequest().model_dump_json()
+    job, _replayed = await service.jobs.accept(NewJob(kind=AUDIT_CHECK, request=text, actor=principal.actor))
+    job = await service.jobs.wait(job)
+    raise_failure(job)
+    async with service.store.reading() as tx:
+        return AuditCheck.model_validate_json(await tx.jobs.output_of(job.id) or "")
 
 
 async def _export(service: Service, chosen: AuditFilter) -> Response:
@@ -152,17 +160,8 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def _checkpoint(record: CheckpointRecord) -> AuditCheckpoint:
-    anchor = _anchor(ChainPlace(record.seq, record.hash))
+    anchor = anchor_of(ChainPlace(record.seq, record.hash))
     return AuditCheckpoint(seq=record.seq, at=record.at, made_by=record.made_by, anchor=anchor)
-
-
-def _anchor(place: ChainPlace) -> str:
-    return f"{place.seq}:{place.hash}"
-
-
-def _place(anchor: str) -> ChainPlace:
-    seq, _colon, stored_hash = anchor.partition(":")
-    return ChainPlace(int(seq), stored_hash)
 
 
 def _entry(record: AuditRecord) -> AuditEntry:

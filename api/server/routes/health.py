@@ -87,7 +87,8 @@ async def _render(service: Service) -> bytes:
         reported = _reported(targets, {report.target: report for report in reports})
         return service.metrics.render() + render_state(replace(state, targets=list(reported)))
 
-    return await asyncio.to_thread(parse_and_render)
+    pages = [await page() for page in service.metrics.pages]
+    return b"".join([await asyncio.to_thread(parse_and_render), *pages])
 
 
 async def _read(service: Service) -> tuple[FleetState, list[DocumentRecord], list[StatusRecord]]:

@@ -190,7 +190,7 @@ async def test_a_job_of_a_lost_worker_runs_again_and_the_lost_one_cannot_end_it(
     clock_s = [0.0]
     await add(store, record("j1"))
     async with store.transaction() as tx:
-        await tx.workers.put(WorkerRecord("dead", beats=7, started_at=NOW, version="1", metrics_url=None))
+        await tx.workers.put(WorkerRecord("dead", beats=7, started_at=NOW, version="1"))
         assert await tx.jobs.claim("j1", worker="dead", at=NOW)
     gate = Gate()
     async with running(worker(store, gate, "w", clock_s=lambda: clock_s[0])):
@@ -225,7 +225,7 @@ async def test_a_job_of_an_unknown_kind_fails_with_its_name(store: Store) -> Non
 class TestWatch:
     def test_a_worker_is_lost_only_when_its_beats_stand_still_long_enough(self) -> None:
         watch = WorkerWatch("me")
-        others = [WorkerRecord("other", beats=1, started_at=NOW, version="1", metrics_url=None)]
+        others = [WorkerRecord("other", beats=1, started_at=NOW, version="1")]
         assert watch.lost(others, orphans=(), now_s=0.0) == []
         assert watch.lost(others, orphans=(), now_s=LOST_AFTER_S) == []
         assert watch.lost(others, orphans=(), now_s=LOST_AFTER_S + 0.1) == ["other"]
@@ -233,7 +233,7 @@ class TestWatch:
     def test_a_beat_starts_the_time_again(self) -> None:
         watch = WorkerWatch("me")
         for beats, now_s in ((1, 0.0), (2, LOST_AFTER_S), (2, 2 * LOST_AFTER_S)):
-            other = WorkerRecord("other", beats=beats, started_at=NOW, version="1", metrics_url=None)
+            other = WorkerRecord("other", beats=beats, started_at=NOW, version="1")
             assert watch.lost([other], orphans=(), now_s=now_s) == []
 
     def test_jobs_of_a_worker_that_left_the_table_are_orphans_but_not_ones_own(self) -> None:

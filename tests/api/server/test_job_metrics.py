@@ -84,9 +84,7 @@ async def test_the_service_exports_its_workers_and_queues(service: RunningServic
 
 def test_a_worker_whose_beats_stand_still_is_not_counted() -> None:
     metrics = ServiceMetrics()
-    steady, dead = (
-        WorkerRecord(id=name, beats=7, started_at=NOW, version="1", metrics_url=None) for name in ("steady", "dead")
-    )
+    steady, dead = (WorkerRecord(id=name, beats=7, started_at=NOW, version="1") for name in ("steady", "dead"))
     assert metrics.live_workers([steady, dead], now_s=0.0) == 2
     later_s = LOST_AFTER_S + 1
     assert metrics.live_workers([replace(steady, beats=29), dead], now_s=later_s) == 1

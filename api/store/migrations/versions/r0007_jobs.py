@@ -71,7 +71,6 @@ def upgrade() -> None:
         sa.Column("beats", sa.Integer, nullable=False),
         sa.Column("started_at", MOMENT, nullable=False),
         sa.Column("version", sa.String(63), nullable=False),
-        sa.Column("metrics_url", sa.String(200)),
         sa.PrimaryKeyConstraint("id", name="pk_workers"),
     )
     op.create_table(
