@@ -27,6 +27,7 @@ _ISO_8601 = re.compile(r"\d{4}-\d{2}-\d{2}")
 # The validation context that goes with `extra="ignore"`: pydantic does not pass `extra` to validators.
 IGNORE_UNKNOWN: Final[Mapping[str, ExtraValues]] = {"extra": "ignore"}
 
+MAX_KEY = 300  # characters of a key in the path of a problem
 MAX_PROBLEMS = 100  # enough for a reader; a faulty generator makes one per row
 
 # pydantic's messages, replaced where ours are more specific.  The rest already name the violated bound.
@@ -194,9 +195,11 @@ def item_problems(items: Iterable[Any]) -> list[Violation]:
 
 
 def dotted(path: Sequence[str | int]) -> str:
-    """`("offers", 3, "price")` -> `offers[3].price`."""
+    """`("offers", 3, "price")` -> `offers[3].price`; of a very long key only both ends are shown."""
     text = ""
     for part in path:
+        if isinstance(part, str) and len(part) > MAX_KEY:
+            part = f"{part[: MAX_KEY // 2]}…{part[-MAX_KEY // 2 :]}"  # noqa: PLW2901 - the same part, shorter
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
     return text
 

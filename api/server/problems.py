@@ -18,7 +18,6 @@ from fleet.documents import MAX_PROBLEMS, dotted, item_problems
 from fleet.errors import DocumentError, FleetwrightError, UnknownNameError
 
 RETRY_AFTER_S = "1"
-MAX_TEXT = 1000  # characters of one path or message
 
 log = structlog.get_logger("fleetwright.request")
 
@@ -154,24 +153,11 @@ def to_problem(error: Exception) -> ProblemError:  # noqa: PLR0911 - one return 
 
 def _unprocessable(errors: Sequence[FieldProblem], *, count: int) -> ProblemError:
     """Report at most MAX_PROBLEMS of `count` errors."""
-    shown = [_short(each) for each in errors[:MAX_PROBLEMS]]
+    shown = errors[:MAX_PROBLEMS]
     detail = f"{shown[0].path}: {shown[0].message}" if count == 1 else f"{count:,} fields are not acceptable"
     if count > len(shown):
         detail += f": the first {len(shown)}, and {count - len(shown):,} more"
     return ProblemError(status=HTTPStatus.UNPROCESSABLE_ENTITY, kind="invalid-request", detail=detail, errors=shown)
-
-
-def _short(problem: FieldProblem) -> FieldProblem:
-    """Shorten what repeats a key or a value of the request."""
-    if len(problem.path) <= MAX_TEXT and len(problem.message) <= MAX_TEXT:
-        return problem
-    path, message = (_shorten(text) for text in (problem.path, problem.message))
-    return problem.model_copy(update={"path": path, "message": message})
-
-
-def _shorten(text: str) -> str:
-    half = MAX_TEXT // 2 - 1
-    return text if len(text) <= MAX_TEXT else f"{text[:half]}…{text[-half:]}"
 
 
 def _from_validation(error: RequestValidationError) -> ProblemError:

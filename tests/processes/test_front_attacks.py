@@ -116,10 +116,28 @@ def unknown_keys(count: int) -> bytes:
         pytest.param(wrong_items(7_800_000)[:-1], id="7.8 MB without an end"),
     ],
 )
-def test_wrong_bodies(server: Server, probe: LivezProbe, body: bytes) -> None:
+def test_wrong_bodies_of_jobs(server: Server, probe: LivezProbe, body: bytes) -> None:
+    assert_are_refused(server, probe, "POST", "/v1/plans", body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(wrong_items(1_000_000), id="1 MB of wrong items"),
+        pytest.param(wrong_items(200_000), id="0.2 MB of wrong items"),
+        pytest.param(wrong_items(16_000), id="16 kB of wrong items"),
+        pytest.param(unknown_keys(90_000), id="1 MB of unknown keys"),
+        pytest.param(b'{"offers":[' + b"[]," * 340_000 + b"0]}", id="340,000 lists"),
+    ],
+)
+def test_wrong_bodies_of_documents(server: Server, probe: LivezProbe, body: bytes) -> None:
+    assert_are_refused(server, probe, "PUT", "/v1/offers", body)
+
+
+def assert_are_refused(server: Server, probe: LivezProbe, method: str, path: str, body: bytes) -> None:
     def attack() -> None:
         with ThreadPoolExecutor(3) as pool:
-            for status, problem in pool.map(lambda _: send(server, "POST", "/v1/plans", body), range(3)):
+            for status, problem in pool.map(lambda _: send(server, method, path, body), range(3)):
                 assert status in {400, 422}, problem
                 assert len(problem["errors"]) <= 100
                 assert len(json.dumps(problem)) < 150_000
@@ -129,12 +147,7 @@ def test_wrong_bodies(server: Server, probe: LivezProbe, body: bytes) -> None:
 
 def test_mistakes_behind_the_part_that_is_checked_first(server: Server, probe: LivezProbe) -> None:
     body = b'{"workloads":[' + b'{"name":"a","model":"m"},' * 1_000 + b"0," * 3_500_000 + b"0]}"
-
-    def attack() -> None:
-        status, problem = send(server, "POST", "/v1/plans", body)
-        assert (status, problem["type"]) == (422, "urn:fleetwright:problem:body-too-costly")
-
-    assert_stays_live(probe, attack)
+    assert_are_refused(server, probe, "POST", "/v1/plans", body)
 
 
 def test_huge_valid_bodies(server: Server, probe: LivezProbe) -> None:
