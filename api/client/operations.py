@@ -38,17 +38,19 @@ from api.schemas.faults import FAULT_SIMULATIONS
 from api.schemas.leases import Lease, LeaseClaim, LeaseTerm
 from api.schemas.pages import Page
 from api.schemas.placements import PLACEMENTS
-from api.schemas.plans import PLANS
+from api.schemas.plans import PLANS, PlanCheck
 from api.schemas.power import POWER_PLANS, POWER_SIMULATIONS, PowerBudget, StoredBudget, StoredTree
 from api.schemas.projects import Project, ProjectSpec
+from api.schemas.sessions import SessionInfo
 from api.schemas.target_state import Approval, ApprovalRequest
-from api.schemas.targets import Freeze, Target, TargetSpec, TargetStatus
+from api.schemas.targets import Freeze, ReportedStatus, Target, TargetSpec, TargetStatus
 from api.schemas.tokens import TokenCreated, TokenInfo, TokenRequest
 from fleet.gpus import GpuCatalogue
 from fleet.models import ModelCatalogue
 from fleet.offers import PriceSheet
 from fleet.topology import Topology
 from placement.formats.engine_writers import Engine
+from planner.request import PlanRequest
 from power.tree import PowerTree
 
 DocumentT = TypeVar("DocumentT", bound=BaseModel)
@@ -238,6 +240,11 @@ def report_target_status(name: str, status: TargetStatus, *, held: LeaseTerm | N
     return replace(call, repeatable=True)
 
 
+def list_target_statuses(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[ReportedStatus]]:
+    """Read the last reports on all targets, by name of the target."""
+    return listing("/v1/target-statuses", ReportedStatus, limit=limit, cursor=cursor)
+
+
 def approve_target(name: str, request: ApprovalRequest) -> Call[Approval]:
     """Approve the change set with this digest; ConflictError when another change set is ready."""
     return posting(f"{_target_path(name)}/approval", request, Approval)
@@ -298,6 +305,26 @@ def replace_project(name: str, spec: ProjectSpec, *, if_match: str) -> Call[Vers
 def delete_project(name: str, *, if_match: str) -> Call[None]:
     """Delete a project without valid tokens and targets."""
     return deleting(_project_path(name), if_matching(if_match))
+
+
+def validate_plan(request: PlanRequest) -> Call[PlanCheck]:
+    """Check a request without planning it; InvalidRequestError names what is wrong."""
+    return posting("/v1/plans/validate", request, PlanCheck)
+
+
+def open_session() -> Call[SessionInfo]:
+    """Exchange the client's token for a cookie, as a browser does."""
+    return replace(posting("/v1/session", None, SessionInfo, success=HTTPStatus.CREATED), repeatable=False)
+
+
+def get_session() -> Call[SessionInfo]:
+    """Read who the caller is and which scopes it has."""
+    return reading("/v1/session", as_type(SessionInfo))
+
+
+def end_session() -> Call[None]:
+    """End the session of the cookie that the request carries."""
+    return deleting("/v1/session", {})
 
 
 def create_token(request: TokenRequest, *, idempotency_key: str | None = None) -> Call[TokenCreated]:

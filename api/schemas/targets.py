@@ -283,6 +283,13 @@ class TargetStatus(Frozen):
     )
 
 
+class ReportedStatus(Frozen):
+    """The last report on one target, in a list."""
+
+    target: Name
+    status: TargetStatus
+
+
 class Freeze(Frozen):
     """The global freeze: while it is on, nothing writes to any target."""
 

@@ -51,6 +51,7 @@ class TokenInfo(Frozen):
     expires_at: datetime | None = None
     revoked_at: datetime | None = None
     project: str | None = None
+    parent: str | None = Field(default=None, description="Of a session of a browser: the token that opened it.")
 
 
 class TokenCreated(Frozen):

@@ -31,10 +31,12 @@ from api.server.routes import (
     health,
     jobs,
     leases,
+    plan_checks,
     power_trees,
     projects,
     quarantine,
     remediation,
+    sessions,
     targets,
     tokens,
 )
@@ -103,6 +105,7 @@ def create_app(
         static_tokens=static_tokens,
         oidc=OidcVerifier(settings, now=now, monotonic_s=monotonic_s) if settings.oidc_issuer is not None else None,
     )
+    app.state.session_limiter = RateLimiter(per_s=0.5, burst=20, monotonic_s=monotonic_s)  # of one token
     app.router.routes.extend(_api_routes())
     add_problem_handlers(app)
     add_openapi(app)
@@ -125,9 +128,11 @@ def _api_routes() -> list[BaseRoute]:
     for router in (
         health.router,
         api_docs.router,
+        sessions.router,
         catalogue_routes(),
         result_routes(),
         jobs.router,
+        plan_checks.router,
         power_trees.router,
         diagnoses.router,
         fault_paths.router,

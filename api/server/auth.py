@@ -22,6 +22,7 @@ from api.schemas.tokens import INCLUDED, TokenScope
 from api.server.limits import RateLimiter
 from api.server.oidc import OidcVerifier, looks_like_jwt
 from api.server.problems import ProblemError
+from api.server.sessions import require_csrf_token, session_cookie
 from api.server.settings import Settings
 from api.store import Store
 
@@ -73,12 +74,14 @@ class Authenticator:
         self._oidc = oidc
         self._static = {token_hash(known.token): known.principal for known in static_tokens}
 
-    async def authenticate(self, *, token: str | None, address: str, project: str | None = None) -> Principal:
+    async def authenticate(
+        self, *, token: str | None, address: str, project: str | None = None, is_session: bool = False
+    ) -> Principal:
         """Return the principal of a token and charge its rate limit.  Wrong tokens are charged to the address.
 
         `project` is the one that the request chose: groups of an issuer may grant different scopes in each.
         """
-        principal = await self._identify(token, project)
+        principal = await self._identify(token, project, is_session=is_session)
         if principal is None or principal in {READER, LOOPBACK}:
             self._limiter.spend(f"address:{address}")
         elif principal.rate_limited:
@@ -87,22 +90,34 @@ class Authenticator:
             raise _unauthorized("this token is unknown, expired or revoked" if token else "a token is needed")
         return principal
 
-    async def _identify(self, token: str | None, project: str | None) -> Principal | None:
+    async def is_session(self, secret: str) -> bool:
+        """Check that a cookie holds the secret of a session that has not ended."""
+        return await self._identify(secret, None, is_session=True) is not None
+
+    async def _identify(self, token: str | None, project: str | None, *, is_session: bool) -> Principal | None:
         if token is None:
             if self._settings.insecure_no_auth:
                 return LOOPBACK
             return READER if self._settings.anonymous_read else None
         form = TOKEN_FORM.fullmatch(token)
         if form is None:
-            return await self._of_issuer(token, project)
+            return None if is_session else await self._of_issuer(token, project)
         digest = token_hash(token)
-        if (known := self._static.get(digest)) is not None:
+        if (known := self._static.get(digest)) is not None and not is_session:
             return known
+        return await self._stored(form["id"], digest, is_session=is_session)
+
+    async def _stored(self, token_id: str, digest: bytes, *, is_session: bool) -> Principal | None:
         async with self._store.reading() as tx:
-            record = await tx.tokens.get(form["id"])
-        if record is None or not hmac.compare_digest(record.secret_sha256, digest) or not record.is_valid(self._now()):
+            record = await tx.tokens.get(token_id)
+            # A session acts for the token that opened it, and ends with it.
+            opener = record if record is None or record.parent is None else await tx.tokens.get(record.parent)
+        if record is None or opener is None or not hmac.compare_digest(record.secret_sha256, digest):
             return None
-        return Principal(actor=actor_of(record.id), scopes=known_scopes(record.scopes), project=record.project)
+        now = self._now()
+        if not record.is_valid(now) or not opener.is_valid(now) or (record.parent is not None) != is_session:
+            return None
+        return Principal(actor=actor_of(opener.id), scopes=known_scopes(record.scopes), project=record.project)
 
     async def _of_issuer(self, token: str, project: str | None) -> Principal | None:
         if self._oidc is None or not looks_like_jwt(token):
@@ -129,12 +144,12 @@ def token_hash(token: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class RequireScope:
-    """Admits only principals with a scope, as a FastAPI dependency.
+    """Admits only principals with a scope, as a FastAPI dependency; without one, every principal.
 
     An operation on what belongs to the whole fleet (`fleet`) refuses tokens of one project.
     """
 
-    scope: TokenScope
+    scope: TokenScope | None
     fleet: bool = False
 
     async def __call__(self, request: Request, _shown: Credentials) -> Principal:
@@ -149,13 +164,20 @@ class RequireScope:
     async def _principal(self, request: Request) -> Principal:
         authenticator: Authenticator = request.app.state.authenticator
         credentials = await _bearer(request)
+        session = None if credentials is not None else session_cookie(request)
+        if session is not None and not await authenticator.is_session(session):
+            session = None  # it has ended: the caller has no token
         principal = await authenticator.authenticate(
-            token=credentials.credentials if credentials is not None else None,
+            token=credentials.credentials if credentials is not None else session,
             address=request.client.host if request.client is not None else "unknown",
             project=request.headers.get(PROJECT_HEADER) or request.query_params.get("project"),
+            is_session=session is not None,
         )
         structlog.contextvars.bind_contextvars(actor=principal.actor)
-        if principal.allows(self.scope):
+        if session is not None:
+            require_csrf_token(request, session)
+            request.state.session = session
+        if self.scope is None or principal.allows(self.scope):
             if self.fleet and principal.project is not None:
                 raise ProblemError(
                     status=HTTPStatus.FORBIDDEN,
@@ -173,6 +195,7 @@ class RequireScope:
         )
 
 
+Caller = Annotated[Principal, Depends(RequireScope(None))]
 Reader = Annotated[Principal, Depends(RequireScope(TokenScope.READ))]
 Planner = Annotated[Principal, Depends(RequireScope(TokenScope.PLAN))]
 Operator = Annotated[Principal, Depends(RequireScope(TokenScope.OPERATE))]

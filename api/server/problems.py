@@ -69,6 +69,11 @@ def service_unavailable(kind: str, detail: str) -> ProblemError:
     )
 
 
+def unprocessable(errors: Sequence[FieldProblem]) -> ProblemError:
+    """Create a 422 for one or more fields."""
+    return _unprocessable(errors, count=len(errors))
+
+
 def problem_response(problem: ProblemError, *, instance: str | None) -> Response:
     details = ProblemDetails(
         type=PROBLEM_TYPE_PREFIX + problem.kind,

@@ -3,7 +3,7 @@
 import secrets
 import string
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -33,6 +33,11 @@ class NewToken:
 
     secret: str = field(repr=False)
     record: TokenRecord
+
+    def opened_by(self, opener: TokenRecord, *, expires_at: datetime) -> "NewToken":
+        """Return it as a session of another token."""
+        record = replace(self.record, parent=opener.id, project=opener.project, expires_at=expires_at)
+        return replace(self, record=record)
 
 
 def new_token(request: TokenRequest, *, now: datetime, created_by: str) -> NewToken:

@@ -295,6 +295,12 @@ class StatusRepository(Repository):
         query = select(TargetStatusRow.__table__).order_by(TargetStatusRow.target)
         return [StatusRecord(**row) for row in await self._rows(query)]
 
+    async def of(self, targets: Sequence[str]) -> list[StatusRecord]:
+        """Return the reports on some targets, by name; those without a report are left out."""
+        row = TargetStatusRow
+        query = select(row.__table__).where(row.target.in_(targets)).order_by(row.target)
+        return [StatusRecord(**each) for each in await self._rows(query)]
+
     async def remove(self, target: str) -> None:
         await self._connection.execute(delete(TargetStatusRow).where(TargetStatusRow.target == target))
 

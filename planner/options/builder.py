@@ -46,7 +46,7 @@ def candidates(
 ) -> tuple[Candidate, ...]:
     """All options that an optimal mix may need.  DocumentError names what cannot be planned."""
     usable = [offer for offer in offers if offer.market in request.markets]
-    _refuse([*_unknown_gpus(request, gpus=gpus, offers=offers), *rule_violations(request, offers)])
+    _refuse([*unknown_gpu_names(request, gpus=gpus, offers=offers), *rule_violations(request, offers)])
     placed = [(offer, gpus.get(offer.gpu)) for offer in _needed(request, usable, gpus=gpus)]
     _refuse(_oversize(request, placed))
     found: list[Candidate] = []
@@ -153,7 +153,7 @@ def _given(position: int, workload: Workload, option: GivenOption, *, gpus: GpuC
     )
 
 
-def _unknown_gpus(request: PlanRequest, *, gpus: GpuCatalogue, offers: tuple[Offer, ...]) -> Violations:
+def unknown_gpu_names(request: PlanRequest, *, gpus: GpuCatalogue, offers: tuple[Offer, ...]) -> Violations:
     """A given option needs no data sheet, unless the request counts its power."""
     given = {folded(option.gpu) for workload in request.workloads for option in workload.options or ()}
     mentions: list[tuple[Path, str]] = [

@@ -5,10 +5,12 @@ from http import HTTPStatus
 from fastapi import APIRouter
 
 from api.schemas.names import NAME_PATTERN, Name
+from api.schemas.pages import Page
 from api.schemas.target_state import Approval, ApprovalRequest
-from api.schemas.targets import TargetStatus
+from api.schemas.targets import ReportedStatus, TargetStatus
 from api.schemas.tokens import TokenScope
 from api.server.auth import Approver, Reader, Reporter, RequireScope
+from api.server.cursors import Paging
 from api.server.fencing import HeldTerm
 from api.server.openapi import WITH_BODY, problems
 from api.server.problems import not_found
@@ -37,6 +39,25 @@ router.include_router(
         ),
     )
 )
+
+
+@router.get(
+    "/v1/target-statuses",
+    name="List target statuses",
+    operation_id="list_target_statuses",
+    responses=problems(),
+)
+async def list_statuses(
+    service: ServiceOf, _principal: Reader, paging: Paging, project: ProjectOf
+) -> Page[ReportedStatus]:
+    """The last reports on all targets, by name.  A page has fewer items than its limit where targets have no report."""
+    after = paging.start(str)
+    async with service.store.reading() as tx:
+        found = await TARGETS.page(tx, after=after, limit=paging.limit + 1, project=project)
+        targets = paging.page(found, position=lambda last: last.name)
+        reports = await tx.statuses.of([each.name for each in targets.items])
+    items = tuple(ReportedStatus(target=each.target, status=read_stored(TargetStatus, each.body)) for each in reports)
+    return Page[ReportedStatus](items=items, next_cursor=targets.next_cursor)
 
 
 @router.get(

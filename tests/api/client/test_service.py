@@ -38,6 +38,7 @@ from api.schemas.tokens import TokenRequest, TokenScope
 from faults.quarantine import NodeState, OperatorAction, PolicyMode
 from placement.formats.engine_writers import Engine
 from tests.api.client.audit_examples import AUDIT_EXAMPLES
+from tests.api.client.console_examples import CONSOLE_EXAMPLES
 from tests.api.client.fault_examples import EVALUATION, FAULT_EXAMPLES, FAULT_SIMULATION, PATHS, REPORT
 from tests.api.client.job_examples import JOB_EXAMPLES
 from tests.api.client.project_examples import PROJECT_EXAMPLES
@@ -100,6 +101,7 @@ EXAMPLES: dict[str, list[Call[Any]]] = {
     "delete_power_budget": [op.delete_power_budget("r", if_match='"1-a"')],
     **FAULT_EXAMPLES,
     **JOB_EXAMPLES,
+    **CONSOLE_EXAMPLES,
     "list_targets": [op.list_targets()],
     "get_target": [op.get_target("t")],
     "create_target": [op.create_target("t", SPEC)],

@@ -27,7 +27,9 @@ SHARED_READS = {
     *("get_quarantine", "get_quarantine_rules", "list_remediation_cases", "get_remediation_case"),
 }
 # Compute something and store nothing.
-WITHOUT_TRACE = {"plan_fault_paths"}
+WITHOUT_TRACE = {"plan_fault_paths", "validate_plan"}
+# About the caller and its own session: every token may.
+OF_CALLER = {"open_session", "get_session", "end_session"}
 INCLUDED = {TokenScope.OPERATE: {TokenScope.REPORT}}
 
 
@@ -38,6 +40,8 @@ def guarded(running: RunningService) -> list[Operation]:
 def allowed(held: TokenScope, operation: Operation) -> bool:
     assert operation.scope is not None
     needed = operation.scope.scope
+    if needed is None:
+        return operation.id in OF_CALLER
     return held in {needed, TokenScope.ADMIN} or needed in INCLUDED.get(held, ())
 
 
@@ -55,7 +59,7 @@ async def test_every_operation_declares_its_scope(sqlite_service: RunningService
 
 async def test_every_operation_has_a_project_or_declares_why_not(sqlite_service: RunningService) -> None:
     without = {each.id for each in guarded(sqlite_service) if not each.has_project and not of_fleet(each)}
-    assert without == SHARED_READS | WITHOUT_TRACE
+    assert without == SHARED_READS | WITHOUT_TRACE | OF_CALLER
     both = [each.id for each in guarded(sqlite_service) if each.has_project and of_fleet(each)]
     assert both == ["put_project", "delete_project"], "a project is its own"
 

@@ -222,3 +222,18 @@ async def test_an_address_at_which_no_target_can_be_is_refused_when_it_is_writte
         "application.dashboard_url",
         "health.prometheus_url",
     ]
+
+
+async def test_statuses_are_listed_in_pages_without_targets_that_have_none(service: RunningService) -> None:
+    async with service.client(TokenScope.OPERATE) as operator, service.client(TokenScope.READ) as reader:
+        for name in ("d", "c", "b", "a"):
+            await operator.put(f"/v1/targets/{name}", json=SPEC, headers=CREATE)
+            if name != "b":
+                await operator.put(f"/v1/targets/{name}/status", json=STATUS)
+        first = (await reader.get("/v1/target-statuses", params={"limit": 2})).json()
+        rest = (await reader.get("/v1/target-statuses", params={"cursor": first["next_cursor"]})).json()
+        alone = (await reader.get("/v1/targets/a/status")).json()
+        refused = await operator.get("/v1/target-statuses")
+    assert [each["target"] for page in (first, rest) for each in page["items"]] == ["a", "c", "d"]
+    assert first["items"][0]["status"] == alone
+    assert (rest["next_cursor"], refused.status_code) == (None, 403)
