@@ -25,6 +25,7 @@ from api.server.rate_sharing import RateSharing
 from api.server.routes import (
     api_docs,
     audit,
+    console,
     diagnoses,
     fault_paths,
     freeze,
@@ -128,6 +129,7 @@ def _api_routes() -> list[BaseRoute]:
     for router in (
         health.router,
         api_docs.router,
+        console.router,
         sessions.router,
         catalogue_routes(),
         result_routes(),

@@ -1,4 +1,4 @@
-"""`/`, `/docs` and `/openapi.json`: serve the reference of the API as a page.
+"""`/docs` and `/openapi.json`: serve the reference of the API as a page.
 
 Swagger UI's files come from the installed package `fastapi-offline`, so that the page loads nothing from another site.
 Every URL of the page is relative, so that it also works behind a gateway that adds a prefix.
@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, Response
 
 PACKAGE = "fastapi_offline"
 CACHED = {"cache-control": "public, max-age=86400"}
@@ -49,12 +49,6 @@ SCRIPT, STYLE = "text/javascript; charset=utf-8", "text/css; charset=utf-8"
 PACKAGED = {"swagger-ui-bundle.js": SCRIPT, "swagger-ui.css": STYLE}
 
 router = APIRouter(include_in_schema=False)
-
-
-@router.get("/", name="Redirect to the reference")
-async def root() -> Response:
-    """The reference, until there is more to show."""
-    return RedirectResponse("docs")
 
 
 @router.get("/docs", name="API reference")

@@ -24,13 +24,6 @@ class Loaded(HTMLParser):
         assert tag != "script" or dict(attrs).get("src"), "the policy refuses scripts in the page"
 
 
-async def test_root_redirects_to_the_reference(sqlite_service: RunningService) -> None:
-    async with sqlite_service.client(None) as client:
-        answer = await client.get("/")
-        assert answer.status_code == 307
-        assert (await client.get(urljoin("/", answer.headers["location"]))).status_code == 200
-
-
 async def test_the_page_loads_only_what_the_service_serves(sqlite_service: RunningService) -> None:
     async with sqlite_service.client(None) as client:
         page = await client.get("/docs")

@@ -1,0 +1,50 @@
+// Plans: the stored plans, newest first, with links to compare two of them.
+
+import { page as readPage } from "../lib/api.js";
+import { h } from "../lib/dom.js";
+import { short, usd } from "../lib/format.js";
+import { badge, card, link, paged, table, time } from "../lib/ui.js";
+
+export async function overview(context) {
+  context.title = "Plans";
+  const chosen = new Set();
+  const compare = h("button", { type: "button", disabled: true, onclick: open }, "Compare two");
+  function open() {
+    const [a, b] = [...chosen];
+    location.hash = `#/plans/compare?a=${b}&b=${a}`;
+  }
+  const box = (plan) =>
+    h("input", {
+      type: "checkbox",
+      "aria-label": `Choose plan ${plan.id} for a comparison`,
+      checked: chosen.has(plan.id) || null,
+      onchange(event) {
+        if (event.target.checked) chosen.add(plan.id);
+        else chosen.delete(plan.id);
+        compare.disabled = chosen.size !== 2;
+      },
+    });
+  const columns = [
+    { head: "Plan", cell: (plan) => link(`#/plans/${plan.id}`, h("code", {}, short(plan.id))) },
+    { head: "Created", cell: (plan) => time(plan.created_at) },
+    { head: "By", cell: (plan) => plan.created_by },
+    { head: "Result", cell: (plan) => badge(plan.status) },
+    { head: "$/h", number: true, cell: (plan) => usd(plan.cost_usd_per_h) },
+    { head: h("span", { class: "hidden" }, "Compare"), cell: box },
+  ];
+  const found = await paged(
+    (cursor) => readPage("v1/plans", { limit: 50, cursor, signal: context.signal }),
+    (items) => table("Stored plans, newest first", columns, items),
+    { none: "No plan yet. Describe your workloads, and the planner finds the cheapest GPUs for them." },
+  );
+  return [
+    h(
+      "div",
+      { class: "head" },
+      h("h1", {}, "Plans"),
+      h("div", { class: "buttons" }, compare, h("a", { class: "button", href: "#/plans/sweep" }, "Sweep"), h("a", { class: "button primary", href: "#/plans/new" }, "New plan")),
+      h("p", { class: "lead" }, "A plan answers which GPUs serve a load within its latency limits at the least cost."),
+    ),
+    card("Stored plans", found),
+  ];
+}
