@@ -26,6 +26,8 @@ pytest_plugins = [
     "tests.testbed.kuberay",
     "tests.testbed.kueue",
     "tests.testbed.helm",
+    "tests.testbed.browser",
+    "tests.testbed.axe",  # after the browser, which it imports
     "tests.testbed.controllers",
     "tests.testbed.ray_cluster",
     "tests.testbed.ray_serve",

@@ -2,6 +2,7 @@
 
 import { can, loadSession, session, signOut } from "./lib/api.js";
 import { announce, h, put } from "./lib/dom.js";
+import { ago } from "./lib/format.js";
 import { problemBox, signInHref } from "./lib/ui.js";
 import * as audit from "./pages/audit.js";
 import * as fleet from "./pages/fleet.js";
@@ -75,9 +76,13 @@ async function show() {
     if (!signal.aborted) display(context.title, content);
   } catch (error) {
     if (signal.aborted) return;
-    if (error.status === 401 && session.actor === null) {
-      location.replace(signInHref());
-      return;
+    if (error.status === 401) {
+      await loadSession(); // it may just have ended
+      drawBar(route.section);
+      if (session.actor === null) {
+        location.replace(signInHref());
+        return;
+      }
     }
     display("Problem", h("div", { class: "head" }, h("h1", {}, "This page cannot be shown")), problemBox(error));
   } finally {
@@ -150,6 +155,9 @@ document.addEventListener("unauthorized", () => {
   if (session.actor !== null) reading ??= loadSession().finally(() => ((reading = null), drawBar(parsed()?.section)));
 });
 window.addEventListener("hashchange", show);
+setInterval(() => {
+  for (const each of main.querySelectorAll("time[data-ago]")) each.textContent = ago(each.dateTime);
+}, 5000);
 
 try {
   await loadSession();

@@ -4,6 +4,8 @@ import { announce, h, put } from "./dom.js";
 import { pause } from "./api.js";
 import { problemBox } from "./ui.js";
 
+const nameOf = (element) => element.getAttribute("aria-label") ?? element.textContent;
+
 export async function live(context, load, draw, { everyMs = 5000 } = {}) {
   const holder = h("div", { class: "rows" });
   let shown = null;
@@ -11,11 +13,13 @@ export async function live(context, load, draw, { everyMs = 5000 } = {}) {
   async function refresh() {
     const data = await load(context.signal);
     const text = JSON.stringify(data);
-    // While the user is inside, a new drawing would take the focus away; the next round draws it.
-    const inside = holder.contains(document.activeElement) && document.activeElement !== holder;
-    if (text === shown || (inside && shown !== null)) return;
+    if (text === shown) return;
+    const focused = holder.contains(document.activeElement) ? document.activeElement : null;
+    // A new drawing would take what the user types; the next round draws.
+    if (focused?.matches("input, select, textarea") && shown !== null) return;
     shown = text;
     put(holder, draw(data));
+    if (focused) [...holder.querySelectorAll(focused.tagName)].find((each) => nameOf(each) === nameOf(focused))?.focus({ preventScroll: true });
   }
   await refresh();
   (async () => {

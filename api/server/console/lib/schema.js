@@ -16,7 +16,10 @@ function prune(value, schema, all) {
   if (Array.isArray(value)) return value.map((item) => prune(item, found.items ?? {}, all));
   if (value === null || typeof value !== "object") return value;
   const kept = {};
-  for (const [key, item] of Object.entries(value)) {
+  // In the order of the schema, which starts with what names a thing; stored documents are sorted by name.
+  const order = Object.keys(found.properties ?? {});
+  const entries = Object.entries(value).sort(([a], [b]) => order.indexOf(a) - order.indexOf(b));
+  for (const [key, item] of entries) {
     const property = found.properties?.[key] ?? (typeof found.additionalProperties === "object" ? found.additionalProperties : {});
     if (item === null && !(found.required ?? []).includes(key)) continue;
     const short = prune(item, property, all);

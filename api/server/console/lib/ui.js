@@ -19,7 +19,7 @@ export const badge = (state, { tone = toneOf(state), text = words(state) } = {})
   h("span", { class: `badge ${tone}` }, h("span", { class: "dot", "aria-hidden": "true" }), text);
 
 export const time = (moment) =>
-  moment ? h("time", { datetime: moment, title: at(moment) }, ago(moment)) : h("span", { class: "muted" }, "never");
+  moment ? h("time", { datetime: moment, title: at(moment), "data-ago": true }, ago(moment)) : h("span", { class: "muted" }, "never");
 
 export const tile = (label, value, note) =>
   h("div", { class: "tile" }, h("dt", {}, label), h("dd", {}, value, note && h("small", {}, note)));

@@ -51,7 +51,7 @@ function draft() {
 
 class Editor {
   constructor({ context, start, models, targets }) {
-    Object.assign(this, { context, models, targets, request: start, format: "yaml", lines: new Map() });
+    Object.assign(this, { context, models, targets, request: structuredClone(start), format: "yaml", lines: new Map() });
     const id = newId("text");
     this.area = h("textarea", { class: "code", id, spellcheck: "false", autocomplete: "off", wrap: "off", "aria-describedby": `${id}-note`, oninput: () => this.readText() });
     this.form = h("form", { "aria-label": "Plan request", onsubmit: (event) => event.preventDefault() });
