@@ -1,16 +1,21 @@
-"""`/v1/plans/validate`: check a plan request without planning it, for editors that validate while a person types."""
+"""`/v1/plans/validate`: check a plan request without planning it, for editors that validate while a person types.
+
+The check runs on the event loop, so it takes no body that needs a process of its own to be read.
+"""
 
 from collections.abc import Iterator
+from http import HTTPStatus
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
 
 from api.schemas.plans import PlanCheck
 from api.schemas.problems import FieldProblem
 from api.server.auth import Planner
 from api.server.catalogues import GPUS, MODELS, OFFERS
 from api.server.openapi import WITH_BODY, problems
-from api.server.problems import unprocessable
-from api.server.route import ServiceRoute
+from api.server.problems import ProblemError, unprocessable
+from api.server.route import RAW_BYTES, ServiceRoute, reads_raw
 from api.server.service import ServiceOf
 from fleet.documents import Violation, dotted
 from fleet.errors import UnknownNameError
@@ -22,12 +27,21 @@ from planner.request import PlanRequest
 router = APIRouter(tags=["plans"], route_class=ServiceRoute)
 
 
+async def _refuse_large(_request: Request) -> Response:
+    raise ProblemError(
+        status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        kind="request-entity-too-large",
+        detail=f"the body is over {RAW_BYTES} bytes; POST /v1/plans validates and plans it",
+    )
+
+
 @router.post(
     "/v1/plans/validate",
     name="Validate a plan request",
     operation_id="validate_plan",
     responses=problems(*WITH_BODY),
 )
+@reads_raw(_refuse_large)
 async def validate_plan(body: PlanRequest, service: ServiceOf, _principal: Planner) -> PlanCheck:
     """Checks every field, and that the catalogues know the named models and GPUs.  Whether a plan exists is open."""
     async with service.store.reading() as tx:

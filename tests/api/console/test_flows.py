@@ -123,6 +123,24 @@ def test_a_plan_is_made_with_the_keyboard_alone(open_page: OpenPage, stage: Stag
     assert plan["plan"]["verified"] is True
 
 
+def test_a_plan_that_takes_long_shows_its_progress_and_is_cancelled(page: Page, stage: Stage) -> None:
+    go(page, "plans/new")
+    page.fill("Rate, requests/s", "60")
+    page.fill("Replay, hours", "9")
+    page.wait_text("The request is valid")
+    page.click("Plan", within=MAIN)
+    page.wait_text("running", within="document.querySelector('.progress-state')")
+    (job,) = stage.call("GET", "jobs?state=running")["items"]
+    page.click("Cancel")
+    page.wait("!document.querySelector('.progress-state')")
+    wait_for(
+        lambda: stage.call("GET", f"jobs/{job['id']}")["state"],
+        lambda state: state == "cancelled",
+        what="cancelled job",
+    )
+    assert page.evaluate("location.hash") == "#/plans/new"
+
+
 def test_the_skip_link_leads_to_the_content(page: Page) -> None:
     page.send("Page.reload")
     page.wait_text("Every target")

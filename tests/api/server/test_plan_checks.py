@@ -63,6 +63,13 @@ async def test_all_unknown_names_are_reported_together(sqlite_service: RunningSe
     assert paths == ["workloads[0].model", "workloads[1].model", "quotas[0].gpu"]
 
 
+async def test_a_large_request_is_for_the_process_of_a_job(sqlite_service: RunningService) -> None:
+    many = [WORKLOAD | {"name": f"chat-{number}"} for number in range(400)]
+    async with sqlite_service.client(TokenScope.PLAN) as client:
+        answer = await client.post("/v1/plans/validate", json={"workloads": many})
+    assert (answer.status_code, answer.json()["type"]) == (413, "urn:fleetwright:problem:request-entity-too-large")
+
+
 async def test_reading_is_not_enough(sqlite_service: RunningService) -> None:
     async with sqlite_service.client(TokenScope.READ) as client:
         assert (await client.post("/v1/plans/validate", json={"workloads": [WORKLOAD]})).status_code == 403

@@ -1,17 +1,11 @@
-// Expands the names of a topology: `row-[1-2,7]` is row-1, row-2 and row-7; leading zeros stay.
+// Expands a name of a topology that stands for a range: `row-[1-3]` is row-1, row-2 and row-3; leading zeros stay.
 
-const MAX_NAMES = 100_000;
-
-export function expanded(text) {
-  const match = /^([^[\]]*)\[([^[\]]+)\](.*)$/.exec(text);
-  if (!match) return [text];
-  const [, head, ranges, tail] = match;
-  const rest = expanded(tail);
-  const found = [];
-  for (const range of ranges.split(",")) {
-    const [first, last = first] = range.trim().split("-");
-    for (let number = Number(first); number <= Number(last) && found.length < MAX_NAMES; number++)
-      for (const end of rest) found.push(`${head}${String(number).padStart(first.length, "0")}${end}`);
-  }
-  return found;
+export function expanded(series) {
+  const match = /\[(\d+)-(\d+)\]/.exec(series);
+  if (!match) return [series];
+  const [range, low, high] = match;
+  const before = series.slice(0, match.index);
+  const after = series.slice(match.index + range.length);
+  const count = Math.max(0, Math.min(4096, Number(high) - Number(low) + 1));
+  return Array.from({ length: count }, (_, index) => `${before}${String(Number(low) + index).padStart(low.length, "0")}${after}`);
 }

@@ -11,7 +11,13 @@ export class YamlError extends Error {
 }
 
 const MAX_DEPTH = 60;
-const CORE = new Map([["", null], ["~", null], ["null", null], ["true", true], ["false", false]]);
+const CORE = new Map([
+  ["", null],
+  ...["~", "null", "Null", "NULL"].map((text) => [text, null]),
+  ...["true", "True", "TRUE"].map((text) => [text, true]),
+  ...["false", "False", "FALSE"].map((text) => [text, false]),
+]);
+const RADIX = /^0(x[0-9a-fA-F]+|o[0-7]+)$/;
 const NUMBER = /^[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?$/;
 const KEY = /^(?:"((?:[^"\\]|\\.)*)"|'((?:[^']|'')*)'|([^\s\-?:,[\]{}#&*!|>'"%@`][^#]*?|-[^\s#][^#]*?))\s*:(?=\s|$)/;
 
@@ -241,7 +247,7 @@ function content(raw) {
 
 function plain(text) {
   if (CORE.has(text)) return CORE.get(text);
-  return NUMBER.test(text) ? Number(text) : text;
+  return NUMBER.test(text) || RADIX.test(text) ? Number(text) : text;
 }
 
 function unescaped(text, line) {
@@ -263,6 +269,9 @@ export const dotted = (path) =>
   path.reduce((text, part) => (typeof part === "number" ? `${text}[${part}]` : text ? `${text}.${part}` : part), "");
 
 const FLOW_WIDTH = 90;
+// Texts that need no quotes; and among them those that a reader of YAML 1.1 takes for something else.
+const SAFE = /^[A-Za-z0-9_./($+][A-Za-z0-9_./()%$ +-]*$/;
+const OTHER_MEANING = /^(y|n|yes|no|on|off|true|false|null|[-+]?[0-9][0-9a-fx_o.+-]*|[-+]?\.(inf|nan|[0-9].*))$/i;
 
 export function stringify(value) {
   return `${block(value, 0)}\n`;
@@ -298,8 +307,9 @@ function flow(value) {
 }
 
 function scalar(value) {
+  if (typeof value === "number") return JSON.stringify(value).replace(/^(-?\d+)e/, "$1.0e"); // a reader of YAML 1.1 needs the point
   if (typeof value !== "string") return JSON.stringify(value ?? null);
-  const safe = /^[A-Za-z0-9_./()%$ +-]+$/.test(value) && !/^[-\s]|\s$/.test(value) && typeof plain(value) === "string";
+  const safe = SAFE.test(value) && !/\s$/.test(value) && !OTHER_MEANING.test(value) && typeof plain(value) === "string";
   return safe ? value : JSON.stringify(value);
 }
 

@@ -167,6 +167,7 @@ class Editor {
     } catch (error) {
       if (signal.aborted || this.context.signal.aborted) return;
       if (error instanceof Problem && error.status === 422) this.showErrors(error.errors.length ? error.errors : [{ path: "", message: error.message }]);
+      else if (error.status === 413) put(this.state, h("p", { class: "note muted" }, "The request is too large to validate while you type; Plan validates it."));
       else put(this.state, problemBox(error));
     }
   }
