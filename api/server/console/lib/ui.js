@@ -173,7 +173,7 @@ export function progress(title, { onCancel }) {
   let announced = "";
   const element = h(
     "div",
-    { class: "progress card" },
+    { class: "progress card gap" },
     h("div", { class: "progress-head" }, h("strong", {}, title), state, clock),
     bar,
     h("button", { type: "button", onclick: onCancel }, "Cancel"),

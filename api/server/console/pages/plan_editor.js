@@ -275,7 +275,7 @@ class Editor {
               this.text("Per token, p99 ms", at("slo", "tpot_ms", "p99"), { number: true }),
               this.text("Whole request, p99 ms", at("slo", "e2e_ms", "p99"), { number: true, placeholder: "no limit" }),
             ],
-        this.text("Least replicas", at("min_replicas"), { number: true, placeholder: "0" }),
+        this.text("Minimum replicas", at("min_replicas"), { number: true, placeholder: "0" }),
       ),
       workload.options
         ? null

@@ -65,7 +65,7 @@ export async function page(context) {
 
   return [
     head,
-    h("section", { class: "card", "aria-label": "Sweep" }, h("div", { class: "fields" }, field("Request of plan", chosenBase), field("Multiply", chosenAxis), field("By", factors, { hint: `up to ${MAX_POINTS} factors` })), h("p", {}, start)),
+    h("section", { class: "card gap", "aria-label": "Sweep" }, h("div", { class: "fields" }, field("Request of plan", chosenBase), field("Multiply", chosenAxis), field("By", factors, { hint: `up to ${MAX_POINTS} factors` })), h("p", {}, start)),
     running,
     holder,
   ];
