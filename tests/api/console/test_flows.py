@@ -151,7 +151,7 @@ def test_the_skip_link_leads_to_the_content(page: Page) -> None:
     assert page.evaluate("location.hash") in {"", "#/fleet"}
 
 
-def test_a_plan_is_compared_applied_and_approved(page: Page, stage: Stage) -> None:
+def test_a_plan_is_compared_applied_and_approved(page: Page, open_page: OpenPage, stage: Stage) -> None:
     """The controller in the service scales an application behind a double of Ray Serve's API."""
     plan = stage.ids["chat"]
     go(page, f"plans/{plan}")
@@ -174,8 +174,20 @@ def test_a_plan_is_compared_applied_and_approved(page: Page, stage: Stage) -> No
     page.wait_text(digest)
     assert stage.application.counts == {"Small": 1, "Medium": 1, "Large": 1}, "nothing before the approval"
 
+    page.allowed_statuses.add(409)
     page.click("Approve this change set")
     confirm(page, "Approve")
+    page.wait("document.querySelector('main .problem')", what="the refusal of an approval by who set the plan")
+    assert stage.application.counts == {"Small": 1, "Medium": 1, "Large": 1}
+
+    secret = stage.call("POST", "tokens", {"name": "approver", "scopes": ["read", "approve"]})["secret"]
+    other = open_page(signed_in=False)
+    other.fill("API token", secret)
+    other.click("Sign in", tag="form button")
+    other.wait_text("awaiting approval")
+    go(other, "targets/chat")
+    other.click("Approve this change set")
+    confirm(other, "Approve")
     wait_for(lambda: stage.application.deployments["Large"].requested == 2, what="request for a second replica")
     stage.application.settle()
     page.wait_text("applied", within=MAIN)

@@ -16,7 +16,10 @@ from tests.testbed.service import RunningService
 
 pytestmark = pytest.mark.anyio
 
-PUBLIC = {"livez", "readyz", "metrics", "/openapi.json", "/", "/docs", "/docs/start.js", "/docs/{name}"}
+PUBLIC = {
+    *("livez", "readyz", "metrics", "/openapi.json"),
+    *("/", "/docs", "/docs/start.js", "/docs/{name}", "/console/{path:path}"),
+}
 # The fleet owns these, and every project needs them.
 SHARED_READS = {
     *(f"{verb}_{kind}{part}" for kind in ("gpus", "models", "offers", "topology") for verb, part in (("get", ""),)),

@@ -1,6 +1,6 @@
 // Fleet: targets, what is planned for them against what runs, $/h, watts, health, and the freeze.
 
-import { call, find, list, read, result, can } from "../lib/api.js";
+import { call, find, list, read, result } from "../lib/api.js";
 import { h, newId } from "../lib/dom.js";
 import { num, plural, short, signed, usd, watts, words } from "../lib/format.js";
 import { each, live } from "../lib/live.js";
@@ -228,7 +228,7 @@ export function changeSet({ name, spec, status }, redraw) {
           "div",
           { class: "buttons" },
           action("Approve this change set", approve, {
-            scope: can("approve") ? null : "operate",
+            scope: "approve",
             kind: "primary",
             confirm: { title: `Approve the change set of ${name}?`, text: `The approval covers one execution of exactly the change set ${status.digest.slice(0, 12)}…`, yes: "Approve" },
           }),
