@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import wraps
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
-from api.client import fault_operations, job_operations, operations
+from api.client import access_operations, fault_operations, job_operations, operations
 from api.client.calls import Call
 from api.schemas.pages import Page
 
@@ -185,19 +185,19 @@ class Methods:
     replace_lease = Method(operations.replace_lease)
     get_freeze = Method(operations.get_freeze)
     replace_freeze = Method(operations.replace_freeze)
-    list_projects = Method(operations.list_projects)
-    iter_projects = Items(operations.list_projects)
-    get_project = Method(operations.get_project)
-    create_project = Method(operations.create_project)
-    replace_project = Method(operations.replace_project)
-    delete_project = Method(operations.delete_project)
-    open_session = Method(operations.open_session)
-    get_session = Method(operations.get_session)
-    end_session = Method(operations.end_session)
-    create_token = Method(operations.create_token)
-    list_tokens = Method(operations.list_tokens)
-    iter_tokens = Items(operations.list_tokens)
-    revoke_token = Method(operations.revoke_token)
+    list_projects = Method(access_operations.list_projects)
+    iter_projects = Items(access_operations.list_projects)
+    get_project = Method(access_operations.get_project)
+    create_project = Method(access_operations.create_project)
+    replace_project = Method(access_operations.replace_project)
+    delete_project = Method(access_operations.delete_project)
+    open_session = Method(access_operations.open_session)
+    get_session = Method(access_operations.get_session)
+    end_session = Method(access_operations.end_session)
+    create_token = Method(access_operations.create_token)
+    list_tokens = Method(access_operations.list_tokens)
+    iter_tokens = Items(access_operations.list_tokens)
+    revoke_token = Method(access_operations.revoke_token)
     list_audit = Method(operations.list_audit)
     iter_audit = Items(operations.list_audit)
     export_audit = Method(operations.export_audit)

@@ -22,7 +22,6 @@ from api.client.calls import (
     as_text,
     as_type,
     as_versioned,
-    creating,
     deleting,
     if_matching,
     listing,
@@ -40,11 +39,8 @@ from api.schemas.pages import Page
 from api.schemas.placements import PLACEMENTS
 from api.schemas.plans import PLANS, PlanCheck
 from api.schemas.power import POWER_PLANS, POWER_SIMULATIONS, PowerBudget, StoredBudget, StoredTree
-from api.schemas.projects import Project, ProjectSpec
-from api.schemas.sessions import SessionInfo
 from api.schemas.target_state import Approval, ApprovalRequest
 from api.schemas.targets import Freeze, ReportedStatus, Target, TargetSpec, TargetStatus
-from api.schemas.tokens import TokenCreated, TokenInfo, TokenRequest
 from fleet.gpus import GpuCatalogue
 from fleet.models import ModelCatalogue
 from fleet.offers import PriceSheet
@@ -282,64 +278,9 @@ def replace_freeze(freeze: Freeze, *, if_match: str) -> Call[Versioned[Freeze]]:
     return putting("/v1/freeze", freeze, if_matching(if_match), as_versioned(Freeze))
 
 
-def list_projects(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[Project]]:
-    """Read projects with their quotas, by name."""
-    return listing("/v1/projects", Project, limit=limit, cursor=cursor)
-
-
-def get_project(name: str) -> Call[Versioned[Project]]:
-    """Read one project."""
-    return reading(_project_path(name), as_versioned(Project))
-
-
-def create_project(name: str, spec: ProjectSpec) -> Call[Versioned[Project]]:
-    """Create a project; PreconditionFailedError when there is one of this name."""
-    return putting(_project_path(name), spec, MISSING, as_versioned(Project), success=HTTPStatus.CREATED)
-
-
-def replace_project(name: str, spec: ProjectSpec, *, if_match: str) -> Call[Versioned[Project]]:
-    """Replace the quotas of a project."""
-    return putting(_project_path(name), spec, if_matching(if_match), as_versioned(Project))
-
-
-def delete_project(name: str, *, if_match: str) -> Call[None]:
-    """Delete a project without valid tokens and targets."""
-    return deleting(_project_path(name), if_matching(if_match))
-
-
 def validate_plan(request: PlanRequest) -> Call[PlanCheck]:
     """Check a request without planning it; InvalidRequestError names what is wrong."""
     return posting("/v1/plans/validate", request, PlanCheck)
-
-
-def open_session() -> Call[SessionInfo]:
-    """Exchange the client's token for a cookie, as a browser does."""
-    return replace(posting("/v1/session", None, SessionInfo, success=HTTPStatus.CREATED), repeatable=False)
-
-
-def get_session() -> Call[SessionInfo]:
-    """Read who the caller is and which scopes it has."""
-    return reading("/v1/session", as_type(SessionInfo))
-
-
-def end_session() -> Call[None]:
-    """End the session of the cookie that the request carries."""
-    return deleting("/v1/session", {})
-
-
-def create_token(request: TokenRequest, *, idempotency_key: str | None = None) -> Call[TokenCreated]:
-    """Create a token.  Only this response contains its secret."""
-    return creating("/v1/tokens", request, idempotency_key, TokenCreated)
-
-
-def list_tokens(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[TokenInfo]]:
-    """Read tokens without their secrets."""
-    return listing("/v1/tokens", TokenInfo, limit=limit, cursor=cursor)
-
-
-def revoke_token(token_id: str) -> Call[None]:
-    """Revoke a token."""
-    return deleting(path_of("/v1/tokens/{token_id}", token_id=token_id), {})
 
 
 def list_audit(
@@ -396,10 +337,6 @@ def _document_path(document_type: DocumentType[Any]) -> str:
 
 def _power_path(kind: str, name: str) -> str:
     return path_of("/v1/power/{kind}/{name}", kind=kind, name=name)
-
-
-def _project_path(name: str) -> str:
-    return path_of("/v1/projects/{name}", name=name)
 
 
 def _target_path(name: str) -> str:

@@ -2,14 +2,20 @@
 
 from typing import Any
 
+from api.client import access_operations as access
 from api.client import operations as op
 from api.client.calls import Call
+from api.schemas.tokens import TokenRequest, TokenScope
 from tests.api.client.test_operations import PLAN_REQUEST
 
+TOKEN_REQUEST = TokenRequest(name="ci", scopes=frozenset({TokenScope.READ}))
 CONSOLE_EXAMPLES: dict[str, list[Call[Any]]] = {
     "validate_plan": [op.validate_plan(PLAN_REQUEST)],
     "list_target_statuses": [op.list_target_statuses()],
-    "open_session": [op.open_session()],
-    "get_session": [op.get_session()],
-    "end_session": [op.end_session()],
+    "create_token": [access.create_token(TOKEN_REQUEST)],
+    "list_tokens": [access.list_tokens()],
+    "revoke_token": [access.revoke_token("t")],
+    "open_session": [access.open_session()],
+    "get_session": [access.get_session()],
+    "end_session": [access.end_session()],
 }

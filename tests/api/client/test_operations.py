@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from api.client import GPUS, OFFERS, TOPOLOGY, AsyncClient, Client, Timeouts, Versioned
+from api.client import access_operations as access
 from api.client import operations as op
 from api.client.calls import Call, path_of
 from api.schemas.power import CapPlanRequest, PowerBudget, SimulationRequest
@@ -80,8 +81,8 @@ PLACEMENT_REQUEST = PlacementRequest(loads=((4.0, 2.0, 1.0, 1.0), (1.0, 1.0, 1.0
         (op.get_target("chat"), "GET", "/v1/targets/chat"),
         (op.get_target_status("chat"), "GET", "/v1/targets/chat/status"),
         (op.get_freeze(), "GET", "/v1/freeze"),
-        (op.list_tokens(), "GET", "/v1/tokens"),
-        (op.revoke_token("0197aaaabbbb"), "DELETE", "/v1/tokens/0197aaaabbbb"),
+        (access.list_tokens(), "GET", "/v1/tokens"),
+        (access.revoke_token("0197aaaabbbb"), "DELETE", "/v1/tokens/0197aaaabbbb"),
         (op.list_audit(cursor="x"), "GET", "/v1/audit?cursor=x"),
         (
             op.list_audit(since=datetime(2026, 11, 21, tzinfo=UTC), actor="token:a", subject="plans/"),
@@ -146,7 +147,7 @@ def test_creations_carry_an_idempotency_key(kind: str, key: str | None) -> None:
         "placement": op.create_placement(PLACEMENT_REQUEST, idempotency_key=key),
         "power/simulation": op.create_power_simulation(SIMULATION_REQUEST, idempotency_key=key),
         "power/plan": op.create_power_plan(CapPlanRequest(tree=TREE), idempotency_key=key),
-        "token": op.create_token(token_request, idempotency_key=key),
+        "token": access.create_token(token_request, idempotency_key=key),
     }
     request = sent(calls[kind])
     assert (request.method, request.url.path) == ("POST", f"/v1/{kind}s")

@@ -34,11 +34,11 @@ from api.schemas.leases import LeaseClaim
 from api.schemas.power import CapPlanRequest
 from api.schemas.target_state import ApprovalRequest
 from api.schemas.targets import Freeze
-from api.schemas.tokens import TokenRequest, TokenScope
+from api.schemas.tokens import TokenScope
 from faults.quarantine import NodeState, OperatorAction, PolicyMode
 from placement.formats.engine_writers import Engine
 from tests.api.client.audit_examples import AUDIT_EXAMPLES
-from tests.api.client.console_examples import CONSOLE_EXAMPLES
+from tests.api.client.console_examples import CONSOLE_EXAMPLES, TOKEN_REQUEST
 from tests.api.client.fault_examples import EVALUATION, FAULT_EXAMPLES, FAULT_SIMULATION, PATHS, REPORT
 from tests.api.client.job_examples import JOB_EXAMPLES
 from tests.api.client.project_examples import PROJECT_EXAMPLES
@@ -57,7 +57,6 @@ from tests.testbed.service import TOKENS, RunningService
 
 pytestmark = pytest.mark.anyio
 BASE_URL = "http://localhost"
-TOKEN_REQUEST = TokenRequest(name="ci", scopes=frozenset({TokenScope.READ}))
 APPROVAL = ApprovalRequest(plan_id="p", digest="0" * 64)
 CLAIM = LeaseClaim(holder="a", lease_s=15.0)
 
@@ -117,9 +116,6 @@ EXAMPLES: dict[str, list[Call[Any]]] = {
     "get_freeze": [op.get_freeze()],
     "replace_freeze": [op.replace_freeze(Freeze(), if_match="*")],
     **PROJECT_EXAMPLES,
-    "create_token": [op.create_token(TOKEN_REQUEST)],
-    "list_tokens": [op.list_tokens()],
-    "revoke_token": [op.revoke_token("t")],
     **AUDIT_EXAMPLES,
 }
 

@@ -15,6 +15,7 @@ from api.client import (
     token_from_environment,
     token_from_file,
 )
+from api.client import access_operations as access
 from api.client import operations as op
 from api.client.tokens import BearerToken
 from api.schemas.tokens import TokenRequest, TokenScope
@@ -73,7 +74,7 @@ def test_the_token_is_in_no_repr() -> None:
 
 
 def test_a_new_token_in_an_invalid_response_is_not_in_the_error(send: Send) -> None:
-    call = op.create_token(TokenRequest(name="ci", scopes=frozenset({TokenScope.READ})))
+    call = access.create_token(TokenRequest(name="ci", scopes=frozenset({TokenScope.READ})))
     broken = httpx.Response(201, json={"secret": [SECRET], "more": SECRET})
     with pytest.raises(UnexpectedResponseError) as caught:
         send(call, Wire([broken]).transport)
