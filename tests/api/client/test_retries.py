@@ -7,6 +7,7 @@ import pytest
 import stamina
 
 from api.client import ConnectionFailedError, ProblemError, RateLimitedError, Retries, ServerError
+from api.client import access_operations as access
 from api.client import operations as op
 from api.client.calls import Call
 from api.schemas.targets import Freeze, Phase, TargetStatus
@@ -25,7 +26,7 @@ CONDITIONAL_WRITE = op.replace_freeze(Freeze(frozen=True), if_match='"0-a"')
 
 
 def make_token() -> Call[TokenCreated]:
-    return op.create_token(TokenRequest(name="ci", scopes=frozenset({TokenScope.READ})))
+    return access.create_token(TokenRequest(name="ci", scopes=frozenset({TokenScope.READ})))
 
 
 @pytest.mark.parametrize("call", [READ, CONDITIONAL_WRITE], ids=["read", "write"])
