@@ -10,20 +10,18 @@ times of files.  Where no folder is writable, as in the image, a cache that exis
 
 import hashlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
-import numba
+from numba import config as numba_config
 from numba import njit
-from numba.core import caching
+from numba.core.caching import CompileResultCacheImpl, FunctionCache
 from numba.extending import is_jitted
 
-# numba publishes few types.
-_config: Any = numba.config
-_CompileResultCache: Any = caching.CompileResultCacheImpl
-_FunctionCache: Any = caching.FunctionCache
 Function = TypeVar("Function", bound=Callable[..., Any])
+config: Any = numba_config  # its attributes come from the environment
 
 
 def jit_inner(function: Function) -> Function:
@@ -36,14 +34,10 @@ def jit_entry(signature: Any) -> Callable[[Function], Function]:
     """Compile for these types at once, or load from disk."""
 
     def compiled(function: Function) -> Function:
-        dispatcher: Any = njit(nogil=True, error_model="numpy")(function)
-        if not bool(is_jitted(dispatcher)):  # NUMBA_DISABLE_JIT, for debugging
+        if config.DISABLE_JIT:  # for debugging
             return function
-        try:
-            dispatcher.enable_caching()
-        except (RuntimeError, OSError):  # "no locator available": neither NUMBA_CACHE_DIR, nor this folder, nor a home
-            dispatcher._cache = _ReadOnlyCache(function)  # noqa: SLF001 - numba 0.61 to 0.68 offer no other way
-        _stamp(dispatcher)
+        dispatcher: Any = njit(nogil=True, error_model="numpy")(function)
+        dispatcher._cache = _cache_of(dispatcher)  # noqa: SLF001 - numba 0.61 to 0.68 offer no other way
         try:
             dispatcher.compile(signature)
         except (AttributeError, ImportError):  # an index of an earlier version, whose argument types no longer exist
@@ -61,9 +55,9 @@ class _ReadOnlyLocator:
     def __init__(self, function: Any, file: str) -> None:
         self._line: Final = function.__code__.co_firstlineno
         self._folder = Path(file).parent / "__pycache__"
-        if _config.CACHE_DIR:
-            subfolder = _CompileResultCache._locator_classes[0].get_suitable_cache_subpath(file)  # noqa: SLF001
-            self._folder = Path(_config.CACHE_DIR) / subfolder
+        if config.CACHE_DIR:
+            first: Any = CompileResultCacheImpl._locator_classes[0]  # noqa: SLF001
+            self._folder = Path(config.CACHE_DIR) / first.get_suitable_cache_subpath(file)
 
     @classmethod
     def from_function(cls, function: Any, file: str) -> "_ReadOnlyLocator":
@@ -79,32 +73,53 @@ class _ReadOnlyLocator:
         return str(self._line)
 
 
-class _ReadOnlyCacheImpl(_CompileResultCache):  # type: ignore[misc]
-    _locator_classes = (_ReadOnlyLocator,)
+class _ReadOnlyCacheImpl(CompileResultCacheImpl):
+    _locator_classes = [_ReadOnlyLocator]  # noqa: RUF012 - as in the base class
 
 
-class _ReadOnlyCache(_FunctionCache):  # type: ignore[misc]
+class _ReadOnlyCache(FunctionCache):
+    """Reads the cache of an image before the one that this process may write, if any."""
+
     _impl_class = _ReadOnlyCacheImpl
+
+    def __init__(self, function: Any, writable: Any) -> None:
+        super().__init__(function)  # type: ignore[no-untyped-call]
+        self._writable = writable
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return what was compiled for these types, or None."""
-        try:
-            return super().load_overload(sig, target_context)
-        except OSError:  # the folder may not be read
-            return None
+        found = None
+        with suppress(OSError, AttributeError, ImportError):  # unreadable, or of an earlier version
+            found = super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+        return found if found is not None else self._writable.load_overload(sig, target_context)
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Save nothing."""
+        """Save where this process may write."""
+        self._writable.save_overload(sig, data)
 
     def flush(self) -> None:
-        """Stop reading a cache that cannot be replaced."""
-        self.disable()
+        """Empty what this process may write."""
+        self._writable.flush()
 
 
-def _stamp(dispatcher: Any) -> None:
-    made_of = "\n".join(sorted(set(_made_of(dispatcher.py_func))))
-    kept = dispatcher._cache._cache_file  # noqa: SLF001 - numba 0.61 to 0.68 offer no other way
-    kept._source_stamp = hashlib.sha256(made_of.encode()).hexdigest()  # noqa: SLF001
+def _cache_of(dispatcher: Any) -> Any:
+    """Return the cache of an entry: where numba writes it by default, even if that folder is read-only."""
+    nothing_kept = dispatcher._cache  # noqa: SLF001
+    try:
+        stamp = _stamp_of(dispatcher.py_func)
+    except OSError:  # code without a file
+        return nothing_kept
+    with suppress(RuntimeError, OSError):  # neither NUMBA_CACHE_DIR, nor the module's folder, nor a home is writable
+        dispatcher.enable_caching()
+    writable = dispatcher._cache  # noqa: SLF001
+    read = _ReadOnlyCache(dispatcher.py_func, writable)
+    for cache in {read, writable} - {nothing_kept}:
+        cache._cache_file._source_stamp = stamp  # noqa: SLF001
+    return writable if writable.cache_path == read.cache_path else read
+
+
+def _stamp_of(function: Any) -> str:
+    return hashlib.sha256("\n".join(sorted(set(_made_of(function)))).encode()).hexdigest()
 
 
 def _made_of(function: Any) -> Iterator[str]:
