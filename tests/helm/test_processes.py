@@ -20,7 +20,14 @@ PINNED = re.compile(r"^\S+==[^\s;]+", re.MULTILINE)
 
 
 @pytest.mark.parametrize(
-    ("profile", "name"), [(SQLITE, "-api"), (SQLITE, "-controller"), (POSTGRES, "-migrate"), (POSTGRES, "-controller")]
+    ("profile", "name"),
+    [
+        (SQLITE, "-api"),
+        (SQLITE, "-controller"),
+        (POSTGRES, "-migrate"),
+        (POSTGRES, "-controller"),
+        (POSTGRES, "-worker"),
+    ],
 )
 @pytest.mark.parametrize("values", [[], ["--set", "controller.observeOnly=true"]], ids=["default", "observe-only"])
 def test_the_command_line_accepts_every_argument(helm3: Helm, profile: Path, name: str, values: list[str]) -> None:
@@ -68,6 +75,14 @@ class TestImage:
     def test_the_image_runs_as_the_user_of_the_chart(self, helm3: Helm) -> None:
         security = _workload(render(helm3), "-api")["spec"]["template"]["spec"]["securityContext"]
         assert f"USER {security['runAsUser']}:{security['runAsGroup']}" in DOCKERFILE.read_text()
+
+    def test_the_image_compiles_every_kernel_for_any_processor_and_for_the_installed_packages(self) -> None:
+        """A file run by its path imports what is installed; `python -c` would import the folder it runs in."""
+        build, final = re.split(r"^FROM (?=\S+$)", DOCKERFILE.read_text(), maxsplit=1, flags=re.MULTILINE)
+        assert build.rstrip().endswith("RUN python scripts/warm_numba_cache.py")
+        for setting in ("NUMBA_CACHE_DIR=/opt/fleetwright/numba", "NUMBA_CPU_NAME=${NUMBA_CPU_NAME}"):
+            assert setting in build
+            assert setting in final
 
     def test_the_image_names_no_registry(self) -> None:
         bases = re.findall(r"^(?:FROM|ARG \w+=)\s*(\S+)", DOCKERFILE.read_text(), re.MULTILINE)

@@ -27,6 +27,7 @@ class TestNetworkPolicies:
         )
         assert _ingress(objects, "-api") == ([here, ingress, monitoring], 8400)
         assert _ingress(objects, "-controller") == ([here, monitoring], 9401)
+        assert _ingress(objects, "-worker") == ([here, monitoring], 9407)
 
     def test_the_migration_job_accepts_no_connections(self, helm3: Helm) -> None:
         policy = one(render(helm3, profile=POSTGRES), "NetworkPolicy", "-migrate")
@@ -35,7 +36,12 @@ class TestNetworkPolicies:
 
     @pytest.mark.parametrize(
         ("name", "ports"),
-        [("-api", {53, 5432}), ("-migrate", {53, 5432}), ("-controller", {53, 8265, 8400})],
+        [
+            ("-api", {53, 5432}),
+            ("-worker", {53, 5432}),
+            ("-migrate", {53, 5432}),
+            ("-controller", {53, 8265, 8400}),
+        ],
     )
     def test_egress_is_limited_to_the_required_ports(self, helm3: Helm, name: str, ports: set[int]) -> None:
         policy = one(render(helm3, profile=POSTGRES), "NetworkPolicy", name)
@@ -55,11 +61,14 @@ class TestMonitoring:
 
     def test_monitors_scrape_the_ports_named_in_the_pods(self, helm3: Helm) -> None:
         objects = render(helm3, profile=POSTGRES)
-        service, controller = one(objects, "Service"), one(objects, "Deployment", "-controller")
+        service = one(objects, "Service")
         (api_endpoint,) = one(objects, "ServiceMonitor")["spec"]["endpoints"]
-        (controller_endpoint,) = one(objects, "PodMonitor")["spec"]["podMetricsEndpoints"]
         assert [api_endpoint["port"]] == [port["name"] for port in service["spec"]["ports"]]
-        assert [controller_endpoint["port"]] == [port["name"] for port in container(controller)["ports"]]
+        for name in ("-controller", "-worker"):
+            monitor, workload = one(objects, "PodMonitor", name), one(objects, "Deployment", name)
+            (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+            assert [endpoint["port"]] == [port["name"] for port in container(workload)["ports"]]
+            assert monitor["spec"]["selector"] == workload["spec"]["selector"]
 
     def test_monitors_have_the_labels_that_prometheus_selects(self, helm3: Helm) -> None:
         monitors = [item for item in render(helm3, profile=POSTGRES) if item["kind"] in MONITORING]

@@ -114,11 +114,17 @@ CHANGES: Values = {
         for field in ("periodSeconds", "timeoutSeconds", "failureThreshold")
     },
     "api.preStopSleepSeconds": 7,
+    "worker.enabled": False,
+    "worker.replicas": 7,
+    "worker.concurrency": 1,
+    "worker.jobMemoryMiB": 512,
+    "worker.jobDeadlineSeconds": 7,
     "controller.replicas": 3,
     "networkPolicy.enabled": False,
     "networkPolicy.apiFrom": PEERS,
     "networkPolicy.metricsFrom": PEERS,
     "networkPolicy.apiEgress": EGRESS,
+    "networkPolicy.workerEgress": EGRESS,
     "networkPolicy.controllerEgress": EGRESS,
     "networkPolicy.guardFrom": PEERS,
     "networkPolicy.guardEgress": EGRESS,
@@ -180,7 +186,7 @@ CHANGES: Values = {
     "controller.token.key": "other",
     **{
         f"{component}.{field}": value
-        for component in ("api", "controller", "guard", "agent", "faultMonitor", "remediation")
+        for component in ("api", "worker", "controller", "guard", "agent", "faultMonitor", "remediation")
         for field, value in {
             "terminationGracePeriodSeconds": 77,
             "extraEnv": [{"name": "A", "value": "b"}],
@@ -225,6 +231,8 @@ CHANGED_TOGETHER = {"database.type": POSTGRES}  # it needs the name of a Secret
         ("api.extraEnv[0].value=x", "name"),
         ("api.podLabels.app\\.kubernetes\\.io/name=x", "podLabels"),
         ("commonLabels.team=not a label", "team"),
+        ("worker.replicas=0", "worker.*replicas"),
+        ("worker.jobMemoryMiB=100", "jobMemoryMiB"),
         ("controller.periodSeconds=0", "periodSeconds"),
         ("controller.kubernetes.namespaces={Ray_Jobs}", "namespaces"),
         ("database.type=mysql", "type"),
@@ -259,6 +267,15 @@ def test_an_invalid_value_is_named(helm: Helm, values: str, message: str) -> Non
             "controller.kubernetes.enabled=true,controller.serviceAccount.create=false",
             "controller.kubernetes.enabled is true, but controller.serviceAccount.name is empty",
         ),
+        ("worker.replicas=2", "worker.replicas is 2, but with database.type sqlite the API runs one worker itself"),
+        ("worker.enabled=false", "worker.enabled is false, but with database.type sqlite no worker can run elsewhere"),
+        ("worker.extraEnv[0].name=A", "worker.extraEnv is set, but with database.type sqlite"),
+        ("worker.resources.limits.memory=null", "worker.resources.limits.memory is empty, but with database.type"),
+        (
+            "worker.jobMemoryMiB=2048",
+            "limits.memory is 4500Mi, but worker.concurrency 2 and worker.jobMemoryMiB 2048 need 8492Mi",
+        ),
+        ("worker.extraEnv[0].name=FLEETWRIGHT_PLAN_CONCURRENCY", "worker.extraEnv sets FLEETWRIGHT_PLAN_CONCURRENCY"),
         ("api.preStopSleepSeconds=40", "api.preStopSleepSeconds is 40: allowed is less than"),
         ("api.extraEnv[0].name=FLEETWRIGHT_HOST", "api.extraEnv sets FLEETWRIGHT_HOST"),
         ("controller.extraEnv[0].name=FLEETWRIGHT_LOG_LEVEL", "controller.extraEnv sets FLEETWRIGHT_LOG_LEVEL"),

@@ -9,6 +9,18 @@
 {{- if .Values.api.autoscaling.enabled -}}
 {{- $problems = append $problems "api.autoscaling.enabled is true, but database.type sqlite allows one replica: use postgresql" -}}
 {{- end -}}
+{{- if gt (int .Values.worker.replicas) 1 -}}
+{{- $problems = append $problems (printf "worker.replicas is %d, but with database.type sqlite the API runs one worker itself: use postgresql for more" (int .Values.worker.replicas)) -}}
+{{- end -}}
+{{- if not .Values.worker.enabled -}}
+{{- $problems = append $problems "worker.enabled is false, but with database.type sqlite no worker can run elsewhere: use postgresql" -}}
+{{- end -}}
+{{- if .Values.worker.extraEnv -}}
+{{- $problems = append $problems "worker.extraEnv is set, but with database.type sqlite the worker has the environment of the API: use api.extraEnv" -}}
+{{- end -}}
+{{- if and (dig "limits" "memory" "" .Values.api.resources) (not (dig "limits" "memory" "" .Values.worker.resources)) -}}
+{{- $problems = append $problems "worker.resources.limits.memory is empty, but with database.type sqlite the worker runs within api.resources.limits.memory: set both or none" -}}
+{{- end -}}
 {{- range $path, $name := dict "database.postgresql.urlSecret.name" $database.postgresql.urlSecret.name "migrations.urlSecret.name" .Values.migrations.urlSecret.name -}}
 {{- if $name -}}
 {{- $problems = append $problems (printf "%s is %q, but database.type is sqlite: use postgresql, or leave the name empty" $path $name) -}}
@@ -25,8 +37,15 @@
 {{- if ge (int .Values.api.preStopSleepSeconds) (int .Values.api.terminationGracePeriodSeconds) -}}
 {{- $problems = append $problems (printf "api.preStopSleepSeconds is %d: allowed is less than terminationGracePeriodSeconds, %d" (int .Values.api.preStopSleepSeconds) (int .Values.api.terminationGracePeriodSeconds)) -}}
 {{- end -}}
-{{- $own := list "FLEETWRIGHT_BOOTSTRAP_TOKEN_FILE" "FLEETWRIGHT_DATABASE_URL" "FLEETWRIGHT_HOST" "FLEETWRIGHT_LOG_LEVEL" "FLEETWRIGHT_PORT" -}}
-{{- range $component := list "api" "controller" "guard" "agent" "faultMonitor" "remediation" -}}
+{{- with .Values.worker -}}
+{{- $limit := dig "limits" "memory" "" .resources -}}
+{{- $needed := include "fleetwright.workerMiB" $ | int -}}
+{{- if and .enabled $limit (lt (include "fleetwright.quantity" (dict "quantity" $limit "unit" 1048576) | float64) (float64 $needed)) -}}
+{{- $problems = append $problems (printf "worker.resources.limits.memory is %v, but worker.concurrency %d and worker.jobMemoryMiB %d need %dMi: (concurrency + 2) x jobMemoryMiB + 300" $limit (int .concurrency) (int .jobMemoryMiB) $needed) -}}
+{{- end -}}
+{{- end -}}
+{{- $own := list "FLEETWRIGHT_BOOTSTRAP_TOKEN_FILE" "FLEETWRIGHT_DATABASE_URL" "FLEETWRIGHT_HOST" "FLEETWRIGHT_JOB_DEADLINE_S" "FLEETWRIGHT_JOB_MEMORY_MIB" "FLEETWRIGHT_LOG_LEVEL" "FLEETWRIGHT_PLAN_CONCURRENCY" "FLEETWRIGHT_PORT" -}}
+{{- range $component := list "api" "worker" "controller" "guard" "agent" "faultMonitor" "remediation" -}}
 {{- range (index $.Values $component).extraEnv -}}
 {{- if has .name $own -}}
 {{- $problems = append $problems (printf "%s.extraEnv sets %s, which the chart sets itself from its values" $component .name) -}}
