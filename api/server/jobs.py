@@ -155,8 +155,8 @@ class Jobs:
 
     async def close(self) -> None:
         self.stop_waiting()
-        if self._poller is not None:
-            self._poller.cancel()
+        self._new_waiter.set()
+        if self._poller is not None:  # not cancelled: a cancelled query leaks its connection
             await asyncio.gather(self._poller, return_exceptions=True)
 
     async def _of_key(self, new: NewJob) -> JobRecord | None:

@@ -73,8 +73,7 @@ async def test_an_error_of_the_request_names_its_field(executor: ProcessExecutor
 
 async def test_a_job_that_needs_more_memory_is_ended_and_says_so(executor: ProcessExecutor, report: Any) -> None:
     hungry = Limits(memory_mib=256, deadline_s=PATIENCE_S)
-    request = {"workloads": [0] * 2_000_000}
-    found = failure(await executor.run(task(request=request), limits=hungry, report=report))
+    found = failure(await executor.run(task("fault simulation", request=LONG), limits=hungry, report=report))
     assert (found.status, found.kind) == (422, "job-out-of-memory")
     assert "256 MiB" in found.detail
 
