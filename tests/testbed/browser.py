@@ -199,7 +199,7 @@ class Page:
         return answer["result"].get("value")
 
     def wait(self, script: str, *, what: str | None = None, seconds: float = WAIT_S) -> Any:
-        """Wait until an expression is true, and return its value."""
+        """Wait until an expression is true, and return its value, which must not be an element."""
         deadline_s = time.monotonic() + seconds
         while not (value := self.evaluate(script)):
             if time.monotonic() > deadline_s:

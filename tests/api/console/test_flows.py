@@ -174,10 +174,17 @@ def test_a_plan_is_compared_applied_and_approved(page: Page, open_page: OpenPage
     page.wait_text(digest)
     assert stage.application.counts == {"Small": 1, "Medium": 1, "Large": 1}, "nothing before the approval"
 
-    page.allowed_statuses.add(409)
+    page.allowed_statuses.add(403)
     page.click("Approve this change set")
     confirm(page, "Approve")
-    page.wait("document.querySelector('main .problem')", what="the refusal of an approval by who set the plan")
+    page.wait("Boolean(document.querySelector('main .problem'))", what="the refusal of an approval by who set the plan")
+    reported = stage.call("GET", "targets/chat/status")["observed_at"]
+    wait_for(
+        lambda: stage.call("GET", "targets/chat/status")["observed_at"], lambda at: at != reported, what="next report"
+    )
+    page.evaluate("new Promise(resolve => setTimeout(resolve, 3000))")  # two rounds of the page
+    page.click("Dismiss")
+    page.wait("!document.querySelector('main .problem')")
     assert stage.application.counts == {"Small": 1, "Medium": 1, "Large": 1}
 
     secret = stage.call("POST", "tokens", {"name": "approver", "scopes": ["read", "approve"]})["secret"]

@@ -15,8 +15,12 @@ export async function live(context, load, draw, { everyMs = 5000 } = {}) {
     const text = JSON.stringify(data);
     if (text === shown) return;
     const focused = holder.contains(document.activeElement) ? document.activeElement : null;
-    // A new drawing would take what the user types; the next round draws.
-    if (focused?.matches("input, select, textarea") && shown !== null) return;
+    // A new drawing would take what the user types or reads: a problem stays until the user dismisses it.
+    const inUse =
+      focused?.matches("input, select, textarea") ||
+      holder.querySelector(".action-result .problem, [aria-busy]") ||
+      document.querySelector("dialog[open]");
+    if (inUse && shown !== null) return;
     shown = text;
     put(holder, draw(data));
     if (focused) [...holder.querySelectorAll(focused.tagName)].find((each) => nameOf(each) === nameOf(focused))?.focus({ preventScroll: true });

@@ -96,7 +96,11 @@ export function action(label, run, { scope = null, kind = "", confirm = null, de
     try {
       await run();
     } catch (error) {
-      if (error.name !== "AbortError") put(result, problemBox(error));
+      if (error.name !== "AbortError") {
+        const box = problemBox(error);
+        box.append(h("button", { type: "button", class: "small", onclick: () => (put(result), button.focus()) }, "Dismiss"));
+        put(result, box);
+      }
     } finally {
       button.disabled = !allowed;
       button.removeAttribute("aria-busy");
