@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
 
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import BaseRoute
 
@@ -46,6 +46,7 @@ from api.server.routes.stored_results import result_routes
 from api.server.service import Service
 from api.server.settings import Settings
 from api.server.shared_page import SharedPage
+from api.server.token_cache import TokenCache
 from api.server.tokens import make_first_token, read_bootstrap_token
 from api.store import Store
 
@@ -82,6 +83,7 @@ def create_app(
         now=now,
         monotonic_s=monotonic_s,
         schema_head=schema_head,
+        token_cache=TokenCache(store=store, monotonic_s=monotonic_s),
         metrics_page=SharedPage(interval_s=settings.metrics_interval_s, monotonic_s=monotonic_s),
     )
     limiter = RateLimiter(per_s=settings.rate_limit_per_s, burst=settings.rate_limit_burst, monotonic_s=monotonic_s)
@@ -99,7 +101,7 @@ def create_app(
     app.state.service = service
     app.state.stopping = asyncio.Event()  # set once the server no longer accepts connections
     app.state.authenticator = Authenticator(
-        store=store,
+        tokens=service.token_cache,
         settings=settings,
         limiter=limiter,
         now=now,
@@ -125,8 +127,7 @@ def create_app(
 @cache
 def _api_routes() -> list[BaseRoute]:
     """Return the routes of every resource.  The applications of a process share them: building them takes a second."""
-    api = APIRouter()
-    for router in (
+    routers = (
         health.router,
         api_docs.router,
         console.router,
@@ -146,9 +147,8 @@ def _api_routes() -> list[BaseRoute]:
         projects.router,
         tokens.router,
         audit.router,
-    ):
-        api.include_router(router)
-    return api.routes
+    )
+    return [route for router in routers for route in router.routes]
 
 
 def _lifespan(

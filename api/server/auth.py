@@ -24,7 +24,7 @@ from api.server.oidc import OidcVerifier, looks_like_jwt
 from api.server.problems import ProblemError
 from api.server.sessions import require_csrf_token, session_cookie
 from api.server.settings import Settings
-from api.store import Store
+from api.server.token_cache import TokenCache
 
 TOKEN_FORM = re.compile(r"fw_(?P<id>[a-z0-9]{12})_(?P<secret>[A-Za-z0-9_-]{43})")
 
@@ -60,14 +60,14 @@ class Authenticator:
     def __init__(
         self,
         *,
-        store: Store,
+        tokens: TokenCache,
         settings: Settings,
         limiter: RateLimiter,
         now: Callable[[], datetime],
         static_tokens: Sequence[StaticToken] = (),
         oidc: OidcVerifier | None = None,
     ) -> None:
-        self._store = store
+        self._tokens = tokens
         self._settings = settings
         self._limiter = limiter
         self._now = now
@@ -108,10 +108,9 @@ class Authenticator:
         return await self._stored(form["id"], digest, is_session=is_session)
 
     async def _stored(self, token_id: str, digest: bytes, *, is_session: bool) -> Principal | None:
-        async with self._store.reading() as tx:
-            record = await tx.tokens.get(token_id)
-            # A session acts for the token that opened it, and ends with it.
-            opener = record if record is None or record.parent is None else await tx.tokens.get(record.parent)
+        record = await self._tokens.get(token_id)
+        # A session acts for the token that opened it, and ends with it.
+        opener = record if record is None or record.parent is None else await self._tokens.get(record.parent)
         if record is None or opener is None or not hmac.compare_digest(record.secret_sha256, digest):
             return None
         now = self._now()

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from fastapi import Request, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
@@ -61,6 +61,14 @@ def reads_raw(handler: RawHandler) -> Callable[[EndpointT], EndpointT]:
         return endpoint
 
     return mark
+
+
+def add_routes(router: APIRouter, routes: APIRouter, *, tags: Sequence[str] = ()) -> None:
+    """Add routes to a router.  With `include_router`, each request would search a tree of routers."""
+    for route in routes.routes:
+        if isinstance(route, APIRoute):
+            route.tags = [*router.tags, *tags, *route.tags]
+        router.routes.append(route)
 
 
 class ServiceRoute(APIRoute):

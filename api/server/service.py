@@ -15,6 +15,7 @@ from api.server.jobs import Jobs
 from api.server.metrics import ServiceMetrics
 from api.server.settings import Settings
 from api.server.shared_page import SharedPage
+from api.server.token_cache import TokenCache
 from api.store import Store, Transaction
 
 
@@ -29,6 +30,7 @@ class Service:
     monotonic_s: Callable[[], float]
     schema_head: str
     metrics_page: SharedPage
+    token_cache: TokenCache
     body_budget: BodyBudget = field(default_factory=BodyBudget)
     body_checker: BodyChecker = field(default_factory=BodyChecker)
     # Set once the first token is stored, or when the service creates none.

@@ -27,6 +27,7 @@ READ_ONLY: Mapping[str, Mapping[str, Any]] = {
     "sqlite": {"sqlite_begin": "DEFERRED"},
     "postgresql": {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True},
 }
+SINGLE_READ: Mapping[str, Mapping[str, Any]] = {**READ_ONLY, "postgresql": {"isolation_level": "AUTOCOMMIT"}}
 
 
 def parse_url(database_url: str) -> URL:

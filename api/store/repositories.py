@@ -8,12 +8,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import (
     CursorResult,
     Executable,
     and_,
+    bindparam,
     delete,
     func,
     insert,
@@ -66,11 +67,11 @@ class Repository:
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
 
-    async def _rows(self, query: Executable) -> list[dict[str, Any]]:
-        return [dict(row) for row in (await self._connection.execute(query)).mappings()]
+    async def _rows(self, query: Executable, values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+        return [dict(row) for row in (await self._connection.execute(query, values)).mappings()]
 
-    async def _row(self, query: Executable) -> dict[str, Any] | None:
-        return next(iter(await self._rows(query)), None)
+    async def _row(self, query: Executable, values: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+        return next(iter(await self._rows(query, values)), None)
 
     async def _upsert(self, table: type[Base], key: Mapping[str, Any], values: Mapping[str, Any]) -> None:
         on_postgresql = self._connection.dialect.name == "postgresql"
@@ -95,7 +96,7 @@ class DocumentRepository(Repository):
 
     async def head(self, *, kind: str, name: str) -> DocumentRecord | None:
         """Return the newest version, which may be a tombstone."""
-        row = await self._row(_versions(kind, name).order_by(DocumentRow.version.desc()).limit(1))
+        row = await self._row(_HEAD, {"kind": kind, "name": name})
         return DocumentRecord(**row) if row is not None else None
 
     async def get(self, *, kind: str, name: str, version: int) -> DocumentRecord | None:
@@ -151,6 +152,15 @@ class DocumentRepository(Repository):
         except IntegrityError as error:
             raise ConflictError(f"{kind}/{name} has changed") from error
         return new
+
+
+# Built once: it is the statement of most reads.
+_HEAD: Final = (
+    select(DocumentRow.__table__)
+    .where(DocumentRow.kind == bindparam("kind"), DocumentRow.name == bindparam("name"))
+    .order_by(DocumentRow.version.desc())
+    .limit(1)
+)
 
 
 def _versions(kind: str, name: str) -> Any:

@@ -11,7 +11,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from api.store.audit import AuditRepository
-from api.store.engine import POOL_LIMIT, POOL_SIZE, READ_ONLY, is_sqlite, make_engine, parse_url
+from api.store.engine import POOL_LIMIT, POOL_SIZE, READ_ONLY, SINGLE_READ, is_sqlite, make_engine, parse_url
 from api.store.errors import Failure
 from api.store.failures import failed, translated_errors
 from api.store.jobs import JobRepository, WorkerRepository
@@ -94,11 +94,14 @@ class Store:
                     yield Transaction(connection, self._counted)
 
     @asynccontextmanager
-    async def reading(self) -> AsyncIterator[Transaction]:
-        """Open a read-only block with one consistent view, which never blocks a writer."""
+    async def reading(self, *, single: bool = False) -> AsyncIterator[Transaction]:
+        """Open a read-only block with one consistent view, which never blocks a writer.
+
+        A block of a single statement needs no transaction, which would take two more round trips.
+        """
         with translated_errors():
             async with self._connected() as connection:
-                await connection.execution_options(**READ_ONLY[connection.dialect.name])
+                await connection.execution_options(**(SINGLE_READ if single else READ_ONLY)[connection.dialect.name])
                 yield Transaction(connection, self._counted)
 
     def pool_usage(self) -> PoolUsage:

@@ -14,7 +14,7 @@ from api.server.cursors import INT32_MAX, Paging
 from api.server.etags import IfMatch, IfNoneMatch, write_precondition
 from api.server.openapi import CACHED, TAGGED, WITH_BODY, problems
 from api.server.problems import not_found
-from api.server.route import ServiceRoute
+from api.server.route import ServiceRoute, add_routes
 from api.server.service import ServiceOf
 from api.server.versioned import DocumentVersion, current, document_version, send
 
@@ -25,7 +25,7 @@ def catalogue_routes() -> APIRouter:
     router = APIRouter(route_class=ServiceRoute)
     for catalogue in ALL:
         for routes in (_document_routes(catalogue), _version_routes(catalogue)):
-            router.include_router(routes, tags=[catalogue.kind.value])
+            add_routes(router, routes, tags=[catalogue.kind.value])
     return router
 
 
@@ -42,7 +42,7 @@ def _document_routes(catalogue: Catalogue[ModelT]) -> APIRouter:
         responses=CACHED | problems(),
     )
     async def read(service: ServiceOf, _principal: Reader, if_none_match: IfNoneMatch = None) -> Response:
-        async with service.store.reading() as tx:
+        async with service.store.reading(single=True) as tx:
             return send(await current(tx, catalogue.key), if_none_match=if_none_match)
 
     @router.put(

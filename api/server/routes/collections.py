@@ -97,7 +97,7 @@ def collection_routes(
         project: Annotated[ProjectAccess, access],
         if_none_match: IfNoneMatch = None,
     ) -> Response:
-        async with service.store.reading() as tx:
+        async with service.store.reading(single=True) as tx:
             found = await collection.get(tx, name, project=project)
         return send(found, held=if_none_match)
 

@@ -24,7 +24,7 @@ router = APIRouter(tags=["targets"], route_class=ServiceRoute)
 )
 async def get_freeze(service: ServiceOf, _principal: Reader, if_none_match: IfNoneMatch = None) -> Response:
     """Whether writes to targets are stopped, and why."""
-    async with service.store.reading() as tx:
+    async with service.store.reading(single=True) as tx:
         return send(await current(tx, FREEZE), if_none_match=if_none_match)
 
 

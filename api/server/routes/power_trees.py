@@ -7,13 +7,14 @@ from api.schemas.power import DOMAIN_PATTERN
 from api.schemas.tokens import TokenScope
 from api.server.auth import RequireScope
 from api.server.power_trees import BUDGETS, TREES
-from api.server.route import ServiceRoute
+from api.server.route import ServiceRoute, add_routes
 from api.server.routes.collections import CollectionText, OperationText, collection_routes
 
 PUT = "Create with `If-None-Match: *`, replace with `If-Match`."
 
 router = APIRouter(tags=["power"], route_class=ServiceRoute)
-router.include_router(
+add_routes(
+    router,
     collection_routes(
         TREES,
         key="name",
@@ -26,9 +27,10 @@ router.include_router(
             puts=OperationText("Create or replace a power tree", f"{PUT}  Budgets in force must stay valid."),
             deletes=OperationText("Delete a power tree", "Delete a tree on which no budget is in force."),
         ),
-    )
+    ),
 )
-router.include_router(
+add_routes(
+    router,
     collection_routes(
         BUDGETS,
         key="domain",
@@ -43,5 +45,5 @@ router.include_router(
                 "Withdraw a domain's budget", "The power guard of the domain falls back to its standing budget."
             ),
         ),
-    )
+    ),
 )

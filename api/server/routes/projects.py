@@ -12,7 +12,7 @@ from api.server.auth import RequireScope
 from api.server.collections import AuditVerbs, Collection
 from api.server.problems import conflict
 from api.server.projects import KIND
-from api.server.route import ServiceRoute
+from api.server.route import ServiceRoute, add_routes
 from api.server.routes.collections import CollectionText, OperationText, collection_routes
 from api.server.service import Service
 from api.store import Transaction
@@ -49,7 +49,8 @@ PROJECTS = Collection(
 )
 
 router = APIRouter(tags=["projects"], route_class=ServiceRoute)
-router.include_router(
+add_routes(
+    router,
     collection_routes(
         PROJECTS,
         key="name",
@@ -66,5 +67,5 @@ router.include_router(
                 "Delete a project", "Delete a project without valid tokens and targets; its results stay."
             ),
         ),
-    )
+    ),
 )

@@ -12,7 +12,7 @@ from api.schemas.remediation import CaseSpec, RemediationCase
 from api.schemas.tokens import TokenScope
 from api.server.auth import RequireScope
 from api.server.collections import AuditVerbs, Collection
-from api.server.route import ServiceRoute
+from api.server.route import ServiceRoute, add_routes
 from api.server.routes.collections import CollectionText, OperationText, collection_routes
 from api.server.versioned import DocumentVersion
 from fleet.documents import read_stored
@@ -45,7 +45,8 @@ CASES = Collection(
 )
 
 router = APIRouter(tags=["faults"], route_class=ServiceRoute)
-router.include_router(
+add_routes(
+    router,
     collection_routes(
         CASES,
         key="case_id",
@@ -60,5 +61,5 @@ router.include_router(
                 "For the remediation controller.  Open with `If-None-Match: *`, update with `If-Match`.",
             ),
         ),
-    )
+    ),
 )

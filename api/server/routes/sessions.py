@@ -69,6 +69,7 @@ async def end_session(request: Request, service: ServiceOf, principal: Caller) -
         async with service.store.transaction() as tx:
             if await tx.tokens.revoke(session.id, at=service.now()):
                 await service.audit(tx, actor=principal.actor, action="session.ended", subject=f"tokens/{session.id}")
+        service.token_cache.clear()
     response = Response(status_code=HTTPStatus.NO_CONTENT)
     clear_session(response, request)
     return response

@@ -20,7 +20,7 @@ from api.server.job_requests import ACCEPTED, PREFER, run_job, run_raw_job, text
 from api.server.openapi import WITH_BODY, Responses, problems
 from api.server.problems import not_found
 from api.server.projects import PROJECT, WHOLE_FLEET, ProjectAccess, ProjectOf
-from api.server.route import ServiceRoute, reads_raw
+from api.server.route import ServiceRoute, add_routes, reads_raw
 from api.server.routes.jobs import output_response
 from api.server.service import Service, ServiceOf
 from api.server.uuid7 import ID_PATTERN
@@ -40,8 +40,8 @@ def result_routes() -> APIRouter:
     router = APIRouter(route_class=ServiceRoute)
     for kind in KINDS:
         for routes in (_create_route(kind), _read_routes(kind)):
-            router.include_router(routes, tags=[kind.tag])
-    router.include_router(_export_route(), tags=[PLACEMENT_KIND.tag])
+            add_routes(router, routes, tags=[kind.tag])
+    add_routes(router, _export_route(), tags=[PLACEMENT_KIND.tag])
     return router
 
 

@@ -15,14 +15,15 @@ from api.server.fencing import HeldTerm
 from api.server.openapi import WITH_BODY, problems
 from api.server.problems import not_found
 from api.server.projects import ProjectOf
-from api.server.route import ServiceRoute
+from api.server.route import ServiceRoute, add_routes
 from api.server.routes.collections import CollectionText, OperationText, collection_routes
 from api.server.service import ServiceOf
 from api.server.targets import TARGETS, approve, keep_report
 from fleet.documents import read_stored
 
 router = APIRouter(tags=["targets"], route_class=ServiceRoute)
-router.include_router(
+add_routes(
+    router,
     collection_routes(
         TARGETS,
         key="name",
@@ -37,7 +38,7 @@ router.include_router(
             ),
             deletes=OperationText("Delete a target", "Delete a target; its application keeps running."),
         ),
-    )
+    ),
 )
 
 

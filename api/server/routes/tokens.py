@@ -87,7 +87,7 @@ async def list_tokens(
     responses=problems(404, 409),
 )
 async def revoke_token(token_id: TokenId, service: ServiceOf, principal: Admin) -> None:
-    """The token stops working with the next request.  A token cannot revoke itself."""
+    """The token stops working with the next request, on other replicas within a second.  It cannot revoke itself."""
     if principal.actor == actor_of(token_id):
         raise ProblemError(
             status=HTTPStatus.CONFLICT,
@@ -99,3 +99,4 @@ async def revoke_token(token_id: TokenId, service: ServiceOf, principal: Admin) 
             await service.audit(tx, actor=principal.actor, action="token.revoked", subject=f"tokens/{token_id}")
         elif await tx.tokens.get(token_id) is None:
             raise not_found(f"token {token_id!r}")
+    service.token_cache.clear()
