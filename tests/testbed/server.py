@@ -55,6 +55,8 @@ def running_servers(folder: Path) -> Iterator[StartServer]:
                 "FLEETWRIGHT_LOG_LEVEL": "WARNING",
             } | {f"FLEETWRIGHT_{name.upper()}": value for name, value in settings.items()}
             argv = [sys.executable, "-m", "api.cli", "serve", "--port", str(port), *options]
+            if not database_url.startswith("sqlite") and "--no-worker" not in options:
+                argv.append("--worker")
             limit = [] if max_files is None else ["prlimit", f"--nofile={max_files}:{max_files}", "--"]
             process = Process.start(argv, name=f"serve-{port}", log_dir=folder, env=environment, cwd=ROOT, prefix=limit)
             running.callback(process.stop)

@@ -16,7 +16,11 @@ from api.cli.common.lazy_groups import new_app
 from api.cli.common.output import Format, FormatOption, print_json
 from api.cli.serve.database import open_migrations, read_settings
 from api.cli.serve.inprocess_controller import URL, controller_token, run_controller
+from api.cli.worker.run import worker_settings
 from api.client import AsyncClient, InProcessTransport
+from api.jobs.metrics import JobMetrics
+from api.jobs.process import ProcessExecutor
+from api.jobs.worker import Worker
 from api.schemas.tokens import TokenScope
 from api.server import Principal, StaticToken, create_app
 from api.store import Store
@@ -100,7 +104,7 @@ async def _service() -> AsyncIterator[AsyncClient]:
         admin = StaticToken(token=token.token.replace("controller00", "demo00000000"), principal=principal)
         store = Store(settings.database_url.get_secret_value())
         service = create_app(settings=settings, store=store, schema_head=head, static_tokens=[token, admin])
-        async with service.router.lifespan_context(service), _controller(service, token):
+        async with service.router.lifespan_context(service), _worker(service), _controller(service, token):
             transport = InProcessTransport(service)
             async with AsyncClient(URL, token=admin.token, transport=transport) as api:
                 yield api
@@ -114,6 +118,26 @@ async def _controller(service: FastAPI, token: StaticToken) -> AsyncIterator[Non
     finally:
         running.cancel()
         await asyncio.wait({running})
+
+
+@asynccontextmanager
+async def _worker(service: FastAPI) -> AsyncIterator[None]:
+    """Do the jobs of the service, in processes of their own."""
+    parts = service.state.service
+    worker = Worker(
+        store=parts.store,
+        executor=ProcessExecutor(),
+        settings=worker_settings(parts.settings),
+        metrics=JobMetrics(parts.metrics.registry),
+        now=parts.now,
+    )
+    parts.jobs.on_accepted = worker.wake
+    running = asyncio.create_task(worker.run())
+    try:
+        yield
+    finally:
+        worker.stop()
+        await running
 
 
 def _lines(result: ActResult) -> list[str]:

@@ -5,6 +5,7 @@ The child ends when its standard input closes, which the system does however the
 
 import asyncio
 import os
+import secrets
 import socket
 import sys
 from collections.abc import Awaitable, Callable
@@ -17,7 +18,7 @@ import structlog
 
 from api.server import Settings
 
-NAME: Final = "embedded"
+NAME: Final = "embedded"  # of the only worker on SQLite: after a kill the next one takes its jobs over at once
 RESTART_S: Final = 1.0
 END_S: Final = 10.0
 METRICS_S: Final = 2.0
@@ -35,7 +36,9 @@ async def keep_worker(settings: Settings, pages: list[Page]) -> None:
         "FLEETWRIGHT_LOG_LEVEL": settings.log_level,
         "FLEETWRIGHT_LOG_FORMAT": settings.log_format.value,
     }
-    arguments = ("-m", "api.cli", "worker", "--name", NAME, "--embedded", "--metrics-port", str(port))
+    shared = not environment["FLEETWRIGHT_DATABASE_URL"].startswith("sqlite")
+    name = f"{NAME}-{secrets.token_hex(4)}" if shared else NAME
+    arguments = ("-m", "api.cli", "worker", "--name", name, "--embedded", "--metrics-port", str(port))
     while True:
         child = await asyncio.create_subprocess_exec(
             sys.executable, *arguments, stdin=asyncio.subprocess.PIPE, env=environment, start_new_session=True
