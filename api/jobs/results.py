@@ -87,7 +87,7 @@ def _solve_plan(request: PlanRequest, task: Task, report: Report) -> Result[Plan
     replayed, allowed = replayed_requests(request), task.limits.replayed_requests
     if replayed > allowed:
         message = f"the workloads have {replayed:,.0f} requests to replay together, at most {allowed:,} here"
-        raise refuse("proof.hours", message)
+        raise refuse("replay.hours", message)
     return Result(
         plan(
             request,
