@@ -287,13 +287,20 @@ def _api() -> list[Panel]:
             "Audit entries",
             "Number of entries; it never decreases.",
             one(f"max(fleetwright_audit_entries{{{HERE}}})", legend="entries"),
-            width=12,
+            width=8,
+        ),
+        bars(
+            "Refused requests",
+            "By reason: no valid token, no right, too many requests; and connections that the HTTP server closed.",
+            increase("fleetwright_refused_requests_total", by="reason"),
+            increase("fleetwright_http_refused_connections_total", by="reason"),
+            width=8,
         ),
         steps(
             "Versions",
             "API replicas and workers, by version; two versions during an upgrade.",
             one(f"count by (version) (fleetwright_build_info{{{HERE}}})", legend="{{version}}"),
-            width=12,
+            width=8,
         ),
     ]
 

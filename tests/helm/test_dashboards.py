@@ -127,6 +127,7 @@ def _exported() -> dict[str, set[str]]:
     """Return the labels of every series that each process exports once it has done something."""
     service, registry = ServiceMetrics(), CollectorRegistry()
     service.observe_request(method="GET", route="/v1/gpus", status=200, duration_s=0.01)
+    service.observe_refusal("slow-head")
     jobs = JobMetrics(registry)
     jobs.observe_start(lane="work", wait_s=0.1)
     jobs.observe_end(kind="plan", lane="work", outcome="succeeded", run_s=1.0, cpu_s=1.0)

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -121,7 +122,10 @@ async def test_a_worker_is_alive_while_it_beats_even_without_a_database(tmp_path
             await asyncio.sleep(0.01)
         worker.stop()
         await running
-    await store.close()
+        await store.close()
+        # The driver does not wait for the thread of a connection that failed to open; that thread needs this loop.
+        while any("_connection_worker_thread" in thread.name for thread in threading.enumerate()):
+            await asyncio.sleep(0.001)
 
 
 def test_the_command_serves_its_health_and_its_metrics(tmp_path: Path) -> None:
