@@ -129,8 +129,8 @@ def test_a_plan_that_takes_long_shows_its_progress_and_is_cancelled(page: Page, 
     page.fill("Replay, hours", "9")
     page.wait_text("The request is valid")
     page.click("Plan", within=MAIN)
-    page.wait_text("running", within="document.querySelector('.progress-state')")
-    (job,) = stage.call("GET", "jobs?state=running")["items"]
+    (job,) = wait_for(lambda: stage.call("GET", "jobs?state=running&kind=plan")["items"], what="a running plan")
+    page.wait("!/Sent|queued/.test(document.querySelector('.progress-state').innerText)", what="the job's phase")
     page.click("Cancel")
     page.wait("!document.querySelector('.progress-state')")
     wait_for(
