@@ -116,7 +116,7 @@ async def _write_until_killed(
     server: Server, acknowledged: set[str], planned: dict[str, str], round_number: int
 ) -> None:
     """Run eight writers and a planner; kill the process while all of them wait for a response."""
-    enough = asyncio.Event()
+    enough, planned_one = asyncio.Event(), asyncio.Event()
 
     async def write(writer: int) -> None:
         async with server.async_client() as api:
@@ -138,8 +138,10 @@ async def _write_until_killed(
                     planned[key] = (await api.create_plan(PLAN_REQUEST, idempotency_key=key)).id
                 except ConnectionFailedError:
                     return
+                planned_one.set()
 
     writers = [asyncio.create_task(write(writer)) for writer in range(8)] + [asyncio.create_task(plan())]
     await enough.wait()
+    await planned_one.wait()  # the worker of a new server needs a moment
     server.kill()
     await asyncio.gather(*writers)
