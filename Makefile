@@ -80,6 +80,7 @@ check: install ## format, lint, types, layers, generated files
 	$(BIN)/python -m scripts.dashboards --check
 	$(BIN)/python -m scripts.chart_readme --check
 	$(BIN)/python -m scripts.reference_docs --check
+	$(BIN)/python -m scripts.api_contract --check
 
 bench: install ## measure, print tables, write bench/out/*.json and the tables of bench/REPORT.md
 	$(call say,"benchmarks")

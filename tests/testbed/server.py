@@ -46,7 +46,9 @@ def running_servers(folder: Path) -> Iterator[StartServer]:
     token_file.write_text(ADMIN_TOKEN)
     with ExitStack() as running:
 
-        def start(database_url: str, *options: str, max_files: int | None = None, **settings: str) -> Server:
+        def start(
+            database_url: str, *options: str, max_files: int | None = None, source: Path = ROOT, **settings: str
+        ) -> Server:
             (port,) = free_ports(1)
             environment = {
                 "PATH": os.environ["PATH"],
@@ -55,10 +57,12 @@ def running_servers(folder: Path) -> Iterator[StartServer]:
                 "FLEETWRIGHT_LOG_LEVEL": "WARNING",
             } | {f"FLEETWRIGHT_{name.upper()}": value for name, value in settings.items()}
             argv = [sys.executable, "-m", "api.cli", "serve", "--port", str(port), *options]
-            if not database_url.startswith("sqlite") and "--no-worker" not in options:
+            if not database_url.startswith("sqlite") and "--no-worker" not in options and source == ROOT:
                 argv.append("--worker")
             limit = [] if max_files is None else ["prlimit", f"--nofile={max_files}:{max_files}", "--"]
-            process = Process.start(argv, name=f"serve-{port}", log_dir=folder, env=environment, cwd=ROOT, prefix=limit)
+            process = Process.start(
+                argv, name=f"serve-{port}", log_dir=folder, env=environment, cwd=source, prefix=limit
+            )
             running.callback(process.stop)
             url = f"http://{LOOPBACK}:{port}"
             with Client(url, token=ADMIN_TOKEN) as client:
