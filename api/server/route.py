@@ -14,7 +14,8 @@ from api.server.problems import invalid, report_database_failure
 from api.server.service import Service
 from api.store import DatabaseUnavailableError, Failure
 
-DEADLOCK_REPEATS = 2
+REPEATS = 3
+REPEATED = {Failure.DEADLOCK, Failure.LOCKED}
 RAW_BYTES = 32 * 1024  # the process of a job reads larger bodies
 CHECKED_BYTES = 16 * 1024  # a process of their own checks larger ones before the event loop parses them
 RawHandler = Callable[[Request], Awaitable[Response]]
@@ -75,7 +76,7 @@ class ServiceRoute(APIRoute):
     """Handles a request: authenticates the caller, then checks query and body, then runs the operation.
 
     FastAPI parses a body before it resolves any dependency.  Callers without a token could thus occupy a core.  An
-    operation whose transaction the database rolled back to end a deadlock runs again.
+    operation whose transaction gave way to another one, or that the database ended for a deadlock, runs again.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -100,11 +101,11 @@ class ServiceRoute(APIRoute):
                 return await handle_repeatedly(request)
 
         async def handle_repeatedly(request: Request) -> Response:
-            for _repeat in range(DEADLOCK_REPEATS):
+            for _repeat in range(REPEATS):
                 try:
                     return await handle(request)
                 except DatabaseUnavailableError as error:
-                    if error.failure is not Failure.DEADLOCK:
+                    if error.failure not in REPEATED:
                         raise
                     report_database_failure(request, error)
             return await handle(request)

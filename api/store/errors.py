@@ -37,6 +37,7 @@ class Failure(StrEnum):
     FULL = "full"
     READ_ONLY = "read-only"
     TIMEOUT = "timeout"
+    LOCKED = "locked"  # by another transaction, for longer than the limit
     DEADLOCK = "deadlock"  # of two transactions; the other one goes on
 
 

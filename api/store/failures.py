@@ -15,6 +15,7 @@ _MESSAGES: Final[Mapping[Failure, str]] = {
     Failure.FULL: "the disk of the database is full",
     Failure.READ_ONLY: "the database is read-only",
     Failure.TIMEOUT: "the database did not answer in time",
+    Failure.LOCKED: "another transaction of the database holds a lock for too long",
     Failure.DEADLOCK: "two writers waited for each other",
 }
 # SQLite's names begin with the primary code: SQLITE_READONLY_DBMOVED.
@@ -31,7 +32,7 @@ _SQLSTATES: Final[Mapping[str, Failure]] = {
     "40001": Failure.DEADLOCK,  # serialization_failure
     "40P01": Failure.DEADLOCK,  # deadlock_detected
     "53100": Failure.FULL,  # disk_full
-    "55P03": Failure.TIMEOUT,  # lock_not_available
+    "55P03": Failure.LOCKED,  # lock_not_available
     "57014": Failure.TIMEOUT,  # query_canceled, by a time limit
 }
 
