@@ -1,5 +1,6 @@
 """`/v1/audit`: filters, the export, checks from a checkpoint or an anchor."""
 
+import asyncio
 import json
 
 import pytest
@@ -9,7 +10,8 @@ from api.server.routes.audit import EXPORTED_AT_ONCE
 from api.store.audit_chain import GENESIS_HASH
 from api.store.canonical import canonical_json, sha256_hex
 from tests.api.store.test_audit import tamper
-from tests.testbed.service import RunningService
+from tests.testbed.jobs import run_worker
+from tests.testbed.service import RunningService, StartService
 
 pytestmark = pytest.mark.anyio
 ACCEPT = {"Accept": "application/x-ndjson"}
@@ -131,9 +133,8 @@ async def test_a_broken_chain_gets_no_checkpoint(service: RunningService, databa
 
 
 async def test_checks_occupy_no_connection_of_the_api(
-    sqlite_service: RunningService, monkeypatch: pytest.MonkeyPatch
+    start_service: StartService, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parts = sqlite_service.app.state.service
     used: list[int] = []
 
     def link_hash(_previous: str, **_entry: object) -> str:
@@ -141,8 +142,13 @@ async def test_checks_occupy_no_connection_of_the_api(
         return ""
 
     monkeypatch.setattr("api.store.audit_chain.link_hash", link_hash)
-    async with sqlite_service.client() as client:
+    async with start_service(sqlite_url, with_worker=False) as service, service.client() as client:
+        await service.first_token_stored()
+        parts = service.app.state.service
+        worker = asyncio.create_task(run_worker(service.app))  # with connections of its own
         assert not (await client.get("/v1/audit/check?full=true")).json()["intact"]
+        worker.cancel()
+        await asyncio.gather(worker, return_exceptions=True)
     assert used == [0]
 
 
