@@ -22,6 +22,10 @@ from api.store import Failure, LaneCount, WorkerRecord
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 REFUSALS = {401: "unauthorized", 403: "forbidden", 429: "limited"}
+REFUSED_CONNECTIONS = (
+    *("bad-request", "connection-limit", "headers-too-large", "no-free-file", "request-timeout"),
+    *("response-not-read", "too-many-connections"),
+)
 
 
 class ServiceMetrics:
@@ -49,6 +53,8 @@ class ServiceMetrics:
         self._refusals = self._counter("fleetwright_refused_requests", "Refused requests, by reason.", "reason")
         for reason in REFUSALS.values():  # so that the first refusal is an increase
             self._refusals.labels(reason=reason)
+        for reason in REFUSED_CONNECTIONS:
+            self._refused_connections.labels(reason=reason)
         self.faults = FaultMetrics(self.registry)
         add_build_info(self.registry)
 
