@@ -71,7 +71,7 @@ class ProcessExecutor:
         self, process: ForkServerProcess, messages: Connection, *, limits: Limits, report: Report
     ) -> Finished:
         while True:
-            if await asyncio.to_thread(messages.poll, WATCH_S):
+            if await _is_readable(messages, timeout_s=WATCH_S):
                 try:
                     message: Message = pickle.loads(await asyncio.to_thread(messages.recv_bytes))  # noqa: S301 - of our own process
                 except EOFError:
@@ -109,7 +109,7 @@ def work_in_process(messages: Connection, task: Task, limits: Limits) -> None:
     _end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker decides
     os.nice(NICENESS[limits.lane])
-    # A second line of defence, for growth between two looks of the watch.
+    # A second line of defence, for growth between two checks of the watch.
     if (now_mib := _data_mib()) is not None:
         ceiling = (now_mib + 2 * limits.memory_mib) * MIB
         resource.setrlimit(resource.RLIMIT_DATA, (ceiling, ceiling))
@@ -143,6 +143,20 @@ def do(task: Task, report: Report, *, memory_mib: int) -> Finished:
         else:
             outcome, trace = defect(), "".join(traceback.format_exception(error))
     return Finished(outcome, cpu_s=time.process_time() - begun_s, defect=trace)
+
+
+async def _is_readable(messages: Connection, *, timeout_s: float) -> bool:
+    """Wait for a message; False after `timeout_s` without one."""
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(messages.fileno(), ready.set)
+    try:
+        async with asyncio.timeout(timeout_s):
+            await ready.wait()
+    except TimeoutError:
+        return False
+    finally:
+        loop.remove_reader(messages.fileno())
+    return True
 
 
 def _nothing() -> None:

@@ -39,6 +39,7 @@ ResultT = TypeVar("ResultT", bound=BaseModel)
 MAX_REQUESTS_PER_SERVER_DAY = 20_000  # the built-in mix has some 1,500
 TREES_KIND: Final = "power-trees"
 TREE: Final = "tree"  # the key of a stored power tree in the inputs
+MAX_NAMING_CHARACTERS: Final = 32 * 1024  # of a request that names a stored power tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,9 @@ def _place(request: PlacementRequest, task: Task, report: Report) -> Result[Plac
 
 
 async def _cap_inputs(tx: Transaction, request: str) -> Mapping[str, Any]:
+    """Read the named tree.  A long request contains its tree, and only the process of the job parses it."""
+    if len(request) > MAX_NAMING_CHARACTERS:
+        return {}
     name = read_body(CapPlanRequest, request).tree_name
     stored = await tx.documents.head(kind=TREES_KIND, name=name) if name is not None else None
     return {TREE: (stored.body, stored.version) if stored is not None and stored.body is not None else None}
@@ -123,6 +127,9 @@ async def _cap_inputs(tx: Transaction, request: str) -> Mapping[str, Any]:
 def _plan_caps(request: CapPlanRequest, task: Task, report: Report) -> Result[CapPlan]:
     tree, tree_version = request.tree, None
     if tree is None:
+        if TREE not in task.inputs:
+            allowed = f"a request of at most {MAX_NAMING_CHARACTERS:,} characters, or `tree`"
+            raise refuse("tree_name", f"is in a longer request; allowed: {allowed}")
         if (stored := task.inputs[TREE]) is None:
             message = f"there is no power tree {request.tree_name!r}; allowed: the name of a stored tree, or `tree`"
             raise refuse("tree_name", message)

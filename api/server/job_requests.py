@@ -15,6 +15,7 @@ from fastapi.responses import Response
 
 from api.schemas.jobs import Job, JobState
 from api.server.auth import Principal
+from api.server.bodies import is_json
 from api.server.idempotency import REPLAYED, saved_response
 from api.server.jobs import NewJob, fingerprint_of, positions, raise_failure, show_job
 from api.server.openapi import Responses
@@ -78,9 +79,12 @@ async def run_job(
             fingerprint=fingerprint if key is not None else None,
         )
     )
-    patience_s = _patience_s(request)
-    if patience_s is None or patience_s > 0:
-        job = await service.jobs.wait(job, timeout_s=patience_s, request=request)
+    del text  # the job has it
+    if (release := getattr(request.state, "release_body", None)) is not None:
+        release()
+    wait_s = _wait_s(request)
+    if wait_s is None or wait_s > 0:
+        job = await service.jobs.wait(job, timeout_s=wait_s, request=request)
     if not JobState(job.state).is_final:
         return await _accepted(service, job)
     raise_failure(job)
@@ -92,6 +96,8 @@ async def run_job(
 
 async def run_raw_job(request: Request, service: Service, *, kind: str, respond: Respond) -> Response:
     """Accept a job whose body is too large to be read here: its own process reads it."""
+    if not is_json(request.headers.get("content-type")):
+        raise invalid("header.Content-Type", "must be application/json")
     key = request.headers.get("idempotency-key")
     if key is not None and not IDEMPOTENCY_KEY.fullmatch(key):
         raise invalid("header.Idempotency-Key", "expected 1 to 200 visible ASCII characters")
@@ -112,7 +118,7 @@ def text_of(body: bytes) -> str:
     return text
 
 
-def _patience_s(request: Request) -> float | None:
+def _wait_s(request: Request) -> float | None:
     """Return how long the caller waits; None: to the end."""
     preferences = request.headers.get("prefer", "").lower()
     if "respond-async" not in preferences:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from http import HTTPStatus
+from math import inf
 from typing import Final
 
 from fastapi import Request
@@ -36,7 +37,7 @@ DISCONNECT_POLL_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewJob:
-    """What a request asks for."""
+    """Is what a request submits."""
 
     kind: str
     request: str
@@ -113,7 +114,7 @@ class Jobs:
     ) -> JobRecord:
         """Return the job once it has ended, or as it is after `timeout_s`.
 
-        A caller that has gone without a key to ask again cancels its job.
+        A caller that disconnects cancels its job, unless it can repeat the request by its key.
         """
         if JobState(job.state).is_final:
             return job
@@ -122,16 +123,15 @@ class Jobs:
         self._new_waiter.set()
         if self._poller is None or self._poller.done():
             self._poller = asyncio.create_task(self._poll())
+        clock_s = asyncio.get_running_loop().time
+        end_s = inf if timeout_s is None else clock_s() + timeout_s
         try:
-            async with asyncio.timeout(timeout_s):
-                while not waiting.ended.is_set():
-                    with suppress(TimeoutError):
-                        await asyncio.wait_for(waiting.ended.wait(), DISCONNECT_POLL_S)
-                    if request is not None and job.key is None and await request.is_disconnected():
-                        await self.cancel(job.id)
-                        break
-        except TimeoutError:
-            pass
+            while not waiting.ended.is_set() and clock_s() < end_s:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(waiting.ended.wait(), min(DISCONNECT_POLL_S, end_s - clock_s()))
+                if request is not None and job.key is None and await request.is_disconnected():
+                    await self.cancel(job.id)
+                    break
         finally:
             self._waiting[job.id].remove(waiting)
             if not self._waiting[job.id]:
@@ -142,7 +142,7 @@ class Jobs:
             return await _existing(tx, job.id)
 
     async def cancel(self, job_id: str) -> JobRecord:
-        """End a job, or ask its worker to end it."""
+        """End a job, or request its worker to end it."""
         async with self._store.transaction() as tx:
             if not await tx.jobs.cancel_queued(job_id, at=self._now()):
                 await tx.jobs.request_cancel(job_id)

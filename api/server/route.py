@@ -48,6 +48,15 @@ class _StrictRequest(Request):
         self._body = await read_body(self, share, limit_bytes=limit_bytes)
         return self._body
 
+    def let_release(self, share: BodyShare) -> None:
+        """Let the operation release the body: a job stores it, and may take long.  The operation cannot run again."""
+
+        def release() -> None:
+            self._body = b""
+            share.release()
+
+        self.state.release_body = release
+
 
 def _query_names(dependant: Dependant) -> list[str]:
     inner = [name for each in dependant.dependencies for name in _query_names(each)]
@@ -96,6 +105,8 @@ class ServiceRoute(APIRoute):
             with service.body_budget.share() as share:
                 body = await request.receive_body(share, limit_bytes=rule.limit_bytes(service.settings))
                 if raw is not None and len(body) > RAW_BYTES:
+                    del body
+                    request.let_release(share)
                     return await raw(request)
                 await request.parse(body, rule, service)
                 return await handle_repeatedly(request)

@@ -51,7 +51,10 @@ class BodyBudget:
         try:
             yield share
         finally:
-            self._free_bytes += share.held_bytes
+            share.release()
+
+    def give_back(self, size_bytes: int) -> None:
+        self._free_bytes += size_bytes
 
     def take(self, size_bytes: int) -> bool:
         if size_bytes > self._free_bytes:
@@ -77,6 +80,11 @@ class BodyShare:
                 headers={"Retry-After": "1", "Connection": "close"},
             )
         self.held_bytes += size_bytes
+
+    def release(self) -> None:
+        """Give everything back, once the body is stored or the request is done."""
+        self._budget.give_back(self.held_bytes)
+        self.held_bytes = 0
 
 
 async def read_body(request: Request, share: BodyShare, *, limit_bytes: int) -> bytes:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from api.schemas.jobs import Job, JobState
 from api.schemas.tokens import TokenScope
+from api.server.bodies import BodyBudget
 from api.server.jobs import NewJob
 from tests.api.server.test_placements import placement_request
 from tests.api.server.test_plans import plan_request
@@ -18,6 +20,7 @@ from tests.testbed.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 ASYNC = {"Prefer": "respond-async"}
+JSON = {"Content-Type": "application/json"}
 LARGE = 40_000  # characters of a body that only its job reads
 
 
@@ -134,15 +137,33 @@ async def test_a_large_body_is_read_by_its_job_with_the_same_problems(service: R
     small = plan_request() | {"time_limit_s": -1}
     async with service.client() as client:
         inline = await client.post("/v1/plans", json=small)
-        raw = await client.post("/v1/plans", content=json.dumps(small) + " " * LARGE)
-        twice = await client.post("/v1/plans", content='{"a": 1, "a": 2}' + " " * LARGE)
-        broken = await client.post("/v1/plans", content="{" + " " * LARGE)
-        binary = await client.post("/v1/plans", content=b"\xff\xfe\xff" + b" " * LARGE)
+        raw = await client.post("/v1/plans", content=json.dumps(small) + " " * LARGE, headers=JSON)
+        twice = await client.post("/v1/plans", content='{"a": 1, "a": 2}' + " " * LARGE, headers=JSON)
+        broken = await client.post("/v1/plans", content="{" + " " * LARGE, headers=JSON)
+        binary = await client.post("/v1/plans", content=b"\xff\xfe\xff" + b" " * LARGE, headers=JSON)
+        untyped = await client.post("/v1/plans", content=json.dumps(plan_request()) + " " * LARGE)
     problems = [(response.status_code, response.json()["errors"]) for response in (inline, raw)]
     assert problems[0] == problems[1]
-    assert {twice.status_code, broken.status_code, binary.status_code} == {422}
+    assert {twice.status_code, broken.status_code, binary.status_code, untyped.status_code} == {422}
+    assert untyped.json()["errors"][0]["path"] == "header.Content-Type"
     assert "twice" in twice.json()["detail"]
     assert "must be JSON" in broken.json()["detail"]
+
+
+async def test_a_request_that_waits_for_its_job_does_not_hold_its_body(idle: RunningService) -> None:
+    service = idle.app.state.service
+    idle.app.state.service = replace(service, body_budget=BodyBudget(LARGE + 20_000))
+    large = json.dumps(plan_request()) + " " * LARGE
+    async with idle.client() as client:
+        waiting = []
+        for count in (1, 2):
+            waiting.append(asyncio.create_task(client.post("/v1/plans", content=large, headers=JSON)))
+            async with asyncio.timeout(PATIENCE_S):
+                while len((await client.get("/v1/jobs")).json()["items"]) < count:
+                    await asyncio.sleep(0.01)
+        service.jobs.stop_waiting()
+        responses = await asyncio.gather(*waiting)
+    assert [response.json()["type"] for response in responses] == ["urn:fleetwright:problem:shutting-down"] * 2
 
 
 async def test_one_caller_fills_only_its_own_share_of_a_lane(idle: RunningService) -> None:
@@ -204,3 +225,12 @@ async def test_a_service_that_ends_tells_who_waits_and_keeps_the_job(idle: Runni
         left = (await client.get(f"/v1/jobs/{found[0]['id']}")).json()
     assert (response.status_code, response.json()["type"]) == (503, "urn:fleetwright:problem:shutting-down")
     assert left["state"] == "queued"
+
+
+async def test_only_its_process_parses_a_long_request(sqlite_service: RunningService) -> None:
+    """A worker reads a request for the name of a stored tree; a long one would occupy it."""
+    async with sqlite_service.client() as client:
+        long = await client.post("/v1/power/plans", content='{"tree_name": "row"}' + " " * LARGE, headers=JSON)
+        short = await client.post("/v1/power/plans", content='{"tree_name": "row"}', headers=JSON)
+    assert "is in a longer request" in long.json()["detail"]
+    assert "there is no power tree 'row'" in short.json()["detail"]
