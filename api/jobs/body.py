@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from api.jobs.outcome import refuse
-from api.jobs.pruning import prune, true_mistakes
+from api.jobs.pruning import prune, reliable_errors
 from fleet.documents import MAX_PROBLEMS, dotted, item_problems
 from fleet.errors import DocumentError, Problem
 
@@ -30,7 +30,7 @@ def _check_first_part(model: type[BaseModel], document: Any) -> None:
         model.model_validate(part)
     except ValidationError as error:
         items: list[Any] = error.errors(include_url=False)
-        found = items if whole else true_mistakes(items)
+        found = items if whole else reliable_errors(items)
         if not found:
             return
         problems = [Problem(dotted(path) or BODY, text) for path, text in item_problems(found[:MAX_PROBLEMS])]

@@ -1,6 +1,6 @@
-"""Shortens a parsed document, so that a few of its mistakes can be found without looking for all of them.
+"""Shortens a parsed document, so that some of its errors are found without a search for all.
 
-pydantic reports every mistake.  For a list of four million wrong items that takes two minutes and 8 GB.
+pydantic reports every error.  For a list of four million wrong items that takes two minutes and 8 GB.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing import Any
 MAX_VALUES = 20_000  # in the shortened document
 MAX_ITEMS = 1_000  # of one list or mapping
 
-# Mistakes that the shortening itself can make: what is missing or has another length.
+# Errors that the shortening itself can cause: what is missing or has another length.
 _CAUSED = frozenset({"missing", "too_short", "too_long", "value_error", "assertion_error"})
 
 
@@ -32,6 +32,6 @@ def prune(document: Any) -> tuple[Any, bool]:
     return shortened(document), whole
 
 
-def true_mistakes(items: Sequence[Any]) -> list[Any]:
-    """Select the mistakes of a shortened document that the whole one has too."""
+def reliable_errors(items: Sequence[Any]) -> list[Any]:
+    """Select the errors of a shortened document that the whole one has too."""
     return [item for item in items if item["type"] not in _CAUSED]

@@ -79,7 +79,7 @@ class _Running:
     progress: tuple[str | None, float | None] = (None, None)
     stored: tuple[str | None, float | None] = (None, None)
     is_cancelled: bool = False
-    is_put_back: bool = False
+    is_requeued: bool = False
 
 
 class Worker:
@@ -122,7 +122,7 @@ class Worker:
         return self._monotonic_s() - self._beat_s <= ALIVE_FOR_S
 
     def wake(self) -> None:
-        """Look for jobs now, as a service in the same process does after it has stored one."""
+        """Poll for jobs now, as a service in the same process requests after it has stored one."""
         self._wake.set()
 
     async def run(self) -> None:
@@ -194,7 +194,7 @@ class Worker:
     async def _work(self, running: _Running) -> None:
         """Run one job and store its end, unless it goes back to the queue."""
         job, begun_s = running.job, self._monotonic_s()
-        outcome, cpu_s = "put-back", 0.0
+        outcome, cpu_s = "requeued", 0.0
         try:
             with structlog.contextvars.bound_contextvars(job=job.id, kind=job.kind, request_id=job.request_id):
                 finished = await self._finished(running)
@@ -218,7 +218,7 @@ class Worker:
         try:
             return await self._outcome(running)
         except asyncio.CancelledError:
-            return None if running.is_put_back else Finished(cancelled())
+            return None if running.is_requeued else Finished(cancelled())
         except DatabaseUnavailableError:
             raise
         except Exception as error:
@@ -233,7 +233,7 @@ class Worker:
         task, cached = await self._until_stored(lambda: self._prepare(kind, job))
         if cached is not None:
             return Finished(cached)
-        if running.is_cancelled or running.is_put_back:
+        if running.is_cancelled or running.is_requeued:
             raise asyncio.CancelledError
         limits = Limits(memory_mib=self._settings.memory_mib, deadline_s=job.deadline_s, lane=Lane(job.lane))
 
@@ -334,7 +334,7 @@ class Worker:
         for name in self._watch.lost(workers, orphans=orphans, now_s=self._monotonic_s()):
             async with self._store.transaction() as tx:
                 failure = lost(MAX_ATTEMPTS).to_json()
-                await tx.jobs.put_back(worker=name, max_attempts=MAX_ATTEMPTS, at=self._now(), failure=failure)
+                await tx.jobs.requeue(worker=name, max_attempts=MAX_ATTEMPTS, at=self._now(), failure=failure)
                 await tx.workers.remove(name)
             self._metrics.observe_lost_worker()
             log.warning("worker_lost", worker=name)
@@ -343,7 +343,7 @@ class Worker:
         """Enter the table of workers; jobs of an earlier process with this id are queued again."""
         self._beat_s = self._monotonic_s()
         async with self._store.transaction() as tx:
-            await self._put_back(tx, counted=True)
+            await self._requeue(tx, counted=True)
             await tx.workers.put(self._record())
 
     async def _end_jobs(self) -> None:
@@ -353,19 +353,19 @@ class Worker:
             return
         await asyncio.wait(tasks, timeout=self._settings.grace_s)
         for running in self._running.values():
-            running.is_put_back = True
+            running.is_requeued = True
             if running.execution is not None:
                 running.execution.cancel()
         await asyncio.wait(tasks)
 
     async def _leave(self) -> None:
-        """Queue what is left again, and leave the table of workers."""
+        """Requeue the remaining jobs, and remove the worker's row."""
         async with self._store.transaction() as tx:
-            await self._put_back(tx, counted=False)
+            await self._requeue(tx, counted=False)
             await tx.workers.remove(self._settings.id)
 
-    async def _put_back(self, tx: Transaction, *, counted: bool) -> None:
-        await tx.jobs.put_back(
+    async def _requeue(self, tx: Transaction, *, counted: bool) -> None:
+        await tx.jobs.requeue(
             worker=self._settings.id,
             max_attempts=MAX_ATTEMPTS,
             at=self._now(),

@@ -1,7 +1,7 @@
 """Which hosts a controller may call for targets: names, suffixes and networks.  Pure.
 
-Operators write the URLs of targets, and the controller calls them from inside the network.  Without this list, whoever
-may write a target could reach every service that the controller reaches (server-side request forgery).
+Operators write the URLs of targets, and the controller calls them from inside the network.  Without this list, a
+caller that may write a target could reach every service that the controller reaches (server-side request forgery).
 """
 
 import ipaddress

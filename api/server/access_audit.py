@@ -55,7 +55,7 @@ class AccessAudit:
     def observe(self, access: Access) -> None:
         """Note a request if the level demands it; never waits."""
         if access.status in REFUSALS and self._level is not AuditLevel.WRITES:
-            # Without the path: whoever guesses paths does not multiply entries.
+            # Without the path, so that a caller that guesses paths adds one entry.
             key: tuple[object, ...] = (access.actor or access.address, access.method, access.route, access.status)
         elif self._level is AuditLevel.READS and _is_read(access):
             key = (access.actor, access.path)

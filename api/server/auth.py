@@ -127,6 +127,11 @@ class Authenticator:
         return Principal(actor=actor, scopes=grant.scopes, project=grant.project)
 
 
+def chosen_project(request: Request) -> str | None:
+    """Return the project that the request names."""
+    return request.headers.get(PROJECT_HEADER) or request.query_params.get("project")
+
+
 def actor_of(token_id: str) -> str:
     """Return the audit's name for the holder of a token."""
     return f"token:{token_id}"
@@ -169,7 +174,7 @@ class RequireScope:
         principal = await authenticator.authenticate(
             token=credentials.credentials if credentials is not None else session,
             address=request.client.host if request.client is not None else "unknown",
-            project=request.headers.get(PROJECT_HEADER) or request.query_params.get("project"),
+            project=chosen_project(request),
             is_session=session is not None,
         )
         structlog.contextvars.bind_contextvars(actor=principal.actor)

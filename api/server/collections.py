@@ -85,7 +85,7 @@ class Collection(Generic[SpecT, ShownT]):
     async def get(self, tx: Transaction, name: str, *, project: ProjectAccess = WHOLE_FLEET) -> Entry[SpecT]:
         """Return the document; 404 where the project has none."""
         found = self._entry(name, await current(tx, self._key(name)))
-        if self.owned and not project.sees(found.project):
+        if self.owned and not project.includes(found.project):
             raise not_found(f"{self.label} {name!r}")
         return found
 

@@ -20,9 +20,10 @@ from api.jobs.outcome import JobFailure
 from api.schemas.jobs import FINAL_STATES, Job, JobState, Lane
 from api.schemas.problems import PROBLEM_TYPE_PREFIX, ProblemDetails
 from api.schemas.projects import DEFAULT_PROJECT
+from api.server.auth import chosen_project
 from api.server.context import current_request_id
 from api.server.problems import ProblemError, not_found
-from api.server.projects import chosen_project, refuse_over_quota
+from api.server.projects import refuse_over_quota
 from api.server.settings import Settings
 from api.server.uuid7 import new_id
 from api.store import DatabaseUnavailableError, JobRecord, KeyTakenError, Store, Transaction

@@ -121,16 +121,16 @@ class _KeySet:
     async def find(self, key_id: str) -> Any:
         """Return a key; ValueError for an unknown one."""
         if key_id not in self._keys:
-            await self._fetch_at_most_so_often()
+            await self._fetch_rate_limited()
         elif self._monotonic_s() - self._fetched_s > KEYS_FRESH_S and (self._refresh is None or self._refresh.done()):
-            self._refresh = asyncio.create_task(self._fetch_at_most_so_often())  # nobody waits for it
+            self._refresh = asyncio.create_task(self._fetch_rate_limited())  # in the background
         if key_id in self._keys:
             return self._keys[key_id]
         if not self._keys:
             raise service_unavailable("identity-provider-unavailable", "the issuer of this token does not respond")
         raise ValueError(f"unknown key {key_id[:100]!r}")
 
-    async def _fetch_at_most_so_often(self) -> None:
+    async def _fetch_rate_limited(self) -> None:
         async with self._one:
             if self._monotonic_s() - self._tried_s < REFETCH_S:
                 return

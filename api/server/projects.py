@@ -15,7 +15,7 @@ from fastapi import Depends, Header, Query, Request
 
 from api.schemas.names import NAME_PATTERN
 from api.schemas.projects import DEFAULT_PROJECT, PROJECT_HEADER, ProjectSpec, Quotas
-from api.server.auth import Principal
+from api.server.auth import Principal, chosen_project
 from api.server.problems import ProblemError, invalid
 from api.store import Transaction
 from fleet.documents import read_stored
@@ -32,7 +32,7 @@ class ProjectAccess:
     of_new: str = DEFAULT_PROJECT
     visible: str | None = None  # None: every project
 
-    def sees(self, project: str) -> bool:
+    def includes(self, project: str) -> bool:
         return self.visible in (None, project)
 
 
@@ -64,11 +64,6 @@ def access_of(principal: Principal, chosen: str | None) -> ProjectAccess:
             detail=f"this token belongs to project {principal.project!r}; got {chosen!r}",
         )
     return ProjectAccess(of_new=principal.project, visible=principal.project)
-
-
-def chosen_project(request: Request) -> str | None:
-    """Return the project that the request names."""
-    return request.headers.get(PROJECT_HEADER) or request.query_params.get("project")
 
 
 def project_for_new(request: Request) -> str:

@@ -85,7 +85,7 @@ class ServiceRoute(APIRoute):
     """Handles a request: authenticates the caller, then checks query and body, then runs the operation.
 
     FastAPI parses a body before it resolves any dependency.  Callers without a token could thus occupy a core.  An
-    operation whose transaction gave way to another one, or that the database ended for a deadlock, runs again.
+    operation whose transaction ended at a lock timeout or as the victim of a deadlock runs again.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:

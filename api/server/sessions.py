@@ -4,7 +4,7 @@ A session is a row among the tokens.  Its secret is in a cookie (HttpOnly, SameS
 in the audit are those of the token that opened it.  Three checks keep other sites from using the cookie:
 
 - the browser sends it only with requests from pages of this site (SameSite);
-- the service accepts it only where `Sec-Fetch-Site` or `Origin` says that the page is from the same origin;
+- the service accepts it only where `Sec-Fetch-Site` or `Origin` shows that the page is from the same origin;
 - a write also needs a header that only a page of this origin can know: `X-CSRF-Token`, derived from the secret.
 """
 

@@ -90,7 +90,7 @@ async def replace(
     try:
         async with service.store.transaction() as tx:
             before = await current(tx, key)
-            if project is not None and before.body is not None and not project.sees(before.project):
+            if project is not None and before.body is not None and not project.includes(before.project):
                 raise _of_another_project(key, precondition)
             precondition.check(current=before.etag)
             if check is not None:

@@ -18,7 +18,7 @@ from api.store.records import AuditRecord, CheckpointRecord, NewAuditEntry
 from api.store.repositories import Repository
 from api.store.tables import AuditCheckpointRow, AuditHeadRow, AuditRow
 
-GIVE_WAY_MS = 200  # PostgreSQL looks for deadlocks after a second
+ROW_LOCK_TIMEOUT_MS = 200  # PostgreSQL looks for deadlocks after a second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +67,12 @@ class AuditRepository(Repository):
     async def lock(self) -> None:
         """Lock out every other writer until this transaction ends.
 
-        Whoever locks the audit first finds other rows free, unless a replica of release 0.2.0 holds one while it waits
-        for the audit.  Then this transaction gives way, long before the database ends either of them.
+        Other rows are then free, unless a replica of release 0.2.0 holds one while it waits for the audit.  A short
+        lock timeout ends this transaction, which runs again, before the database detects a deadlock and ends either.
         """
         await self.head(lock=True)
         if self._connection.dialect.name == "postgresql":
-            await self._connection.exec_driver_sql(f"SET LOCAL lock_timeout = {GIVE_WAY_MS}")
+            await self._connection.exec_driver_sql(f"SET LOCAL lock_timeout = {ROW_LOCK_TIMEOUT_MS}")
 
     async def page(self, *, before_seq: int | None, limit: int, chosen: AuditFilter = ALL_ENTRIES) -> list[AuditRecord]:
         """Return the newest of the chosen entries before a number."""

@@ -182,7 +182,7 @@ class JobRepository(Repository):
         )
 
     async def request_cancel(self, job_id: str) -> bool:
-        """Ask the worker of a running job to end it."""
+        """Request the worker of a running job to end it."""
         return await self._changed(
             update(JobRow)
             .where(JobRow.id == job_id, JobRow.state == JobState.RUNNING.value)
@@ -204,9 +204,7 @@ class JobRepository(Repository):
     async def some(self, job_ids: Sequence[str]) -> list[JobRecord]:
         return [JobRecord(**row) for row in await self._rows(select(*JOB_HEAD).where(JobRow.id.in_(job_ids)))]
 
-    async def put_back(
-        self, *, worker: str, max_attempts: int, at: datetime, failure: str, counted: bool = True
-    ) -> int:
+    async def requeue(self, *, worker: str, max_attempts: int, at: datetime, failure: str, counted: bool = True) -> int:
         """Queue the running jobs of a worker again; end those that were started too often.
 
         `counted`: the start counts as an attempt; a worker that shuts down gives its jobs back uncounted.

@@ -316,7 +316,7 @@ class StatusRepository(Repository):
 
 
 class WriteProbeRepository(Repository):
-    """Keeps one row of each replica, which it writes only to learn whether the database takes writes."""
+    """Keeps one row of each replica, which it writes only to check that the database takes writes."""
 
     async def put(self, *, replica: str, at: datetime) -> None:
         await self._upsert(WriteProbeRow, {"replica": replica}, {"at": at})

@@ -10,11 +10,11 @@ from sqlalchemy import ColumnElement, cast, delete, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.types import LargeBinary
 
+from api.schemas.jobs import JobState
 from api.store.records import RateUsage
 from api.store.repositories import Repository
 from api.store.tables import DiagnosisRow, DocumentRow, JobRow, RateUsageRow, ResultRow
 
-QUEUED = "queued"  # the state of a job that waits
 SIZED: Mapping[Any, tuple[Any, ...]] = {
     ResultRow: (ResultRow.request, ResultRow.result, ResultRow.summary),
     DocumentRow: (DocumentRow.body,),
@@ -44,7 +44,11 @@ class UsageRepository(Repository):
         return int(await self._value(query))
 
     async def queued_jobs(self, project: str) -> int:
-        return int(await self._value(select(func.count()).where(JobRow.project == project, JobRow.state == QUEUED)))
+        return int(
+            await self._value(
+                select(func.count()).where(JobRow.project == project, JobRow.state == JobState.QUEUED.value)
+            )
+        )
 
     async def cpu_s(self, project: str, *, since: datetime) -> float:
         query = select(func.coalesce(func.sum(JobRow.cpu_s), 0.0))

@@ -63,7 +63,7 @@ async def _metrics(url: str) -> bytes:
 
 
 def free_port() -> int:
-    """Return a port of loopback that nobody listens on now."""
+    """Return a port of loopback without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         number: int = probe.getsockname()[1]
         return number

@@ -66,7 +66,7 @@ class BodyChecker:
             status = await self.close()
             log.warning("body_check_ended", model=name, size_bytes=len(body), status=status, cause=repr(error))
             raise _too_costly() from None
-        except BaseException:  # cancelled: the answer that is still to come belongs to no one
+        except BaseException:  # cancelled: the answer to this body is still to come
             await self.close()
             raise
         if answer["ends"]:

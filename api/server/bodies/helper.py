@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 from starlette.exceptions import HTTPException
 
 from api.jobs.body import PARTLY_CHARACTERS
-from api.jobs.pruning import prune, true_mistakes
+from api.jobs.pruning import prune, reliable_errors
 from api.server.bodies.limits import ANSWER, CHECK_CPU_S, KEPT_BYTES, MEMORY_BYTES, OUT_OF_MEMORY, READY, REQUEST
 from api.server.bodies.reading import parse_document
 from api.server.problems import ProblemError, invalid, to_problem
@@ -92,7 +92,7 @@ def _validate(adapter: TypeAdapter[Any], document: Any, *, is_part: bool) -> Non
         adapter.validate_python(document)
     except ValidationError as error:
         items: list[Any] = error.errors(include_url=False)
-        found = true_mistakes(items) if is_part else items
+        found = reliable_errors(items) if is_part else items
         if found:
             problem = to_problem(RequestValidationError([{**item, "loc": ("body", *item["loc"])} for item in found]))
             if is_part:

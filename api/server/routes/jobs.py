@@ -146,7 +146,7 @@ async def _events(request: Request, service: Service, job: Job, project: Project
             yield _event(job)
         elif quiet_s >= KEEP_ALIVE_S:
             quiet_s = 0.0
-            yield ": still here\n\n"
+            yield ": keep-alive\n\n"
 
 
 def _event(job: Job) -> str:
@@ -155,7 +155,7 @@ def _event(job: Job) -> str:
 
 async def _stored(tx: Transaction, job_id: str, project: ProjectAccess) -> JobRecord:
     job = await tx.jobs.get(job_id)
-    if job is None or not project.sees(job.project):
+    if job is None or not project.includes(job.project):
         raise not_found(f"job {job_id}")
     return job
 

@@ -210,7 +210,7 @@ async def test_a_job_whose_workers_are_lost_again_and_again_fails(store: Store) 
     for _attempt in range(MAX_ATTEMPTS):
         async with store.transaction() as tx:
             assert await tx.jobs.claim("j1", worker="dead", at=NOW)
-            await tx.jobs.put_back(worker="dead", max_attempts=MAX_ATTEMPTS, at=NOW, failure=died("x").to_json())
+            await tx.jobs.requeue(worker="dead", max_attempts=MAX_ATTEMPTS, at=NOW, failure=died("x").to_json())
     ended = await job(store, "j1")
     assert (ended.state, ended.attempts) == (JobState.FAILED, MAX_ATTEMPTS)
 

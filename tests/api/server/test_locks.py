@@ -64,18 +64,18 @@ async def test_a_deletion_locks_the_audit_before_the_report(
         assert (await deletion).status_code == 204
 
 
-@pytest.mark.parametrize(("give_way_ms", "failure"), [(200, "locked"), (10_000, "deadlock")])
+@pytest.mark.parametrize(("lock_timeout_ms", "failure"), [(200, "locked"), (10_000, "deadlock")])
 async def test_a_request_that_the_database_ends_for_a_deadlock_is_repeated(
     *,
     running: RunningService,
     other: psycopg.AsyncConnection,
     waiting: Callable[[int], Awaitable[None]],
     monkeypatch: pytest.MonkeyPatch,
-    give_way_ms: int,
+    lock_timeout_ms: int,
     failure: str,
 ) -> None:
-    """The request gives way before that.  If it did not, PostgreSQL would end it: the other one looks later."""
-    monkeypatch.setattr("api.store.audit.GIVE_WAY_MS", give_way_ms)
+    """Its lock timeout ends the request before that.  With a long one, PostgreSQL ends it as the first to check."""
+    monkeypatch.setattr("api.store.audit.ROW_LOCK_TIMEOUT_MS", lock_timeout_ms)
     async with running.client() as admin:
         await other.execute("SET LOCAL deadlock_timeout = '30s'")
         await other.execute(LOCK_STATUS)
