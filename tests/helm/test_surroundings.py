@@ -27,7 +27,7 @@ class TestNetworkPolicies:
         )
         assert _ingress(objects, "-api") == ([here, ingress, monitoring], 8400)
         assert _ingress(objects, "-controller") == ([here, monitoring], 9401)
-        assert _ingress(objects, "-worker") == ([here, monitoring], 9407)
+        assert _ingress(objects, "-worker") == ([here, monitoring], 9408)
 
     def test_the_migration_job_accepts_no_connections(self, helm3: Helm) -> None:
         policy = one(render(helm3, profile=POSTGRES), "NetworkPolicy", "-migrate")

@@ -34,7 +34,7 @@ def worker(
     metrics_host: MetricsHostOption = "127.0.0.1",
     metrics_port: Annotated[
         int, typer.Option(metavar="PORT", min=0, max=65_535, help="Of its own /metrics; 0: none.")
-    ] = 9407,
+    ] = 9408,
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="Unique among workers.", show_default="a random one")
     ] = None,

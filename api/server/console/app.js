@@ -121,7 +121,7 @@ function drawBar(section) {
     session.csrf_token
       ? [
           h("span", { class: "who", title: `${session.actor}; scopes: ${session.scopes.join(", ")}` }, session.name ?? session.actor),
-          h("button", { class: "plain", type: "button", onclick: leave }, "Sign out"),
+          h("button", { class: "plain", type: "button", onclick: onSignOut }, "Sign out"),
         ]
       : session.scopes.includes("admin")
         ? h("span", { class: "muted" }, "No sign-in needed")
@@ -129,7 +129,7 @@ function drawBar(section) {
   );
 }
 
-async function leave() {
+async function onSignOut() {
   await signOut();
   await show();
 }

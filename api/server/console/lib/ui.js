@@ -89,7 +89,7 @@ export function action(label, run, { scope = null, kind = "", confirm = null, de
     label,
   );
   async function click() {
-    if (confirm && !(await ask(confirm))) return;
+    if (confirm && !(await openDialog(confirm))) return;
     button.disabled = true;
     button.setAttribute("aria-busy", "true");
     put(result);
@@ -115,8 +115,8 @@ export const needs = (scope) =>
     ? [link(signInHref(), "Sign in"), ` (scope ${scope})`]
     : `needs scope ${scope}`;
 
-// Asks in a modal dialog; resolves to whether the user agreed.
-export function ask({ title, text, yes, danger = false, fields = null }) {
+// Opens a modal dialog; resolves to whether the user confirmed.
+export function openDialog({ title, text, yes, danger = false, fields = null }) {
   const id = newId("dialog");
   return new Promise((resolve) => {
     const dialog = h(

@@ -5,7 +5,7 @@ import { h, newId } from "../lib/dom.js";
 import { num, plural, short, signed, usd, watts, words } from "../lib/format.js";
 import { each, live } from "../lib/live.js";
 import { figures, partsOf, planned, sum } from "../lib/parts.js";
-import { action, ask, badge, card, facts, field, input, link, table, tile, tiles, time } from "../lib/ui.js";
+import { action, openDialog, badge, card, facts, field, input, link, table, tile, tiles, time } from "../lib/ui.js";
 
 export const readFreeze = async (signal) => {
   const { data, etag } = await call("GET", "v1/freeze", { signal });
@@ -113,7 +113,7 @@ function freezeBanner(freeze, redraw) {
       "Freeze …",
       async () => {
         const reason = input({ maxlength: "500" });
-        const agreed = await ask({ title: "Freeze the fleet?", text: "Every write to every target stops until you unfreeze.", yes: "Freeze", danger: true, fields: field("Reason", reason) });
+        const agreed = await openDialog({ title: "Freeze the fleet?", text: "Every write to every target stops until you unfreeze.", yes: "Freeze", danger: true, fields: field("Reason", reason) });
         if (agreed) await put({ frozen: true, reason: reason.value.trim() || null });
       },
       { scope: "operate", kind: "danger" },

@@ -5,7 +5,7 @@ import { call, list, page as readPage, read } from "../lib/api.js";
 import { announce, download, h, put } from "../lib/dom.js";
 import { duration, num, percent, plural, short, words } from "../lib/format.js";
 import { live } from "../lib/live.js";
-import { action, ask, badge, card, empty, facts, field, input, link, meter, table, tile, tiles, time } from "../lib/ui.js";
+import { action, openDialog, badge, card, empty, facts, field, input, link, meter, table, tile, tiles, time } from "../lib/ui.js";
 
 const OUT = new Set(["quarantined", "probing", "cordoned"]);
 const CHECKS = "v1/faults/quarantine";
@@ -36,7 +36,7 @@ export async function overview(context) {
 
 async function cordon(redraw) {
   const node = input({ required: true });
-  const agreed = await ask({ title: "Cordon a node", text: "The node takes no work until an operator releases it. The next evaluation applies this.", yes: "Cordon", danger: true, fields: field("Node", node, { hint: "a name of the last evaluation" }) });
+  const agreed = await openDialog({ title: "Cordon a node", text: "The node takes no work until an operator releases it. The next evaluation applies this.", yes: "Cordon", danger: true, fields: field("Node", node, { hint: "a name of the last evaluation" }) });
   if (agreed) await request(node.value.trim(), "cordon", redraw);
 }
 

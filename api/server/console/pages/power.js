@@ -5,7 +5,7 @@ import { lines, tree as drawTree } from "../lib/charts.js";
 import { announce, h, put } from "../lib/dom.js";
 import { at, duration, num, percent, plural, short, watts } from "../lib/format.js";
 import { expanded } from "../lib/hostlist.js";
-import { action, ask, badge, card, empty, facts, field, input, link, paged, progress, select, table, tile, tiles, time } from "../lib/ui.js";
+import { action, openDialog, badge, card, empty, facts, field, input, link, paged, progress, select, table, tile, tiles, time } from "../lib/ui.js";
 
 export async function overview(context) {
   context.title = "Power";
@@ -96,7 +96,7 @@ async function setBudget(context, budgets, domains) {
   const domain = domains ? select(domains.map((name) => [name])) : input({ required: true });
   const limit = input({ inputmode: "decimal", required: true });
   const hours = input({ inputmode: "decimal", value: "8", required: true });
-  const agreed = await ask({
+  const agreed = await openDialog({
     title: "Set a budget",
     yes: "Set the budget",
     fields: [field("Domain", domain), field("Limit, W", limit), field("For, hours", hours, { hint: "at most 7 days" })],
@@ -240,7 +240,7 @@ function nodes(spec, caps, budgets, period) {
 
 async function planCaps(name, running, context) {
   const risk = input({ inputmode: "decimal", value: "0.001" });
-  const agreed = await ask({ title: `Plan caps for ${name}`, text: "The least loss of service at which every feed stays within its limit.", yes: "Plan", fields: field("Accepted risk", risk, { hint: "chance that a feed draws more than its limit at a moment" }) });
+  const agreed = await openDialog({ title: `Plan caps for ${name}`, text: "The least loss of service at which every feed stays within its limit.", yes: "Plan", fields: field("Accepted risk", risk, { hint: "chance that a feed draws more than its limit at a moment" }) });
   if (!agreed) return;
   const stop = new AbortController();
   context.signal.addEventListener("abort", () => stop.abort(new DOMException("left", "AbortError")));
