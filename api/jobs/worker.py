@@ -214,11 +214,11 @@ class Worker:
             self._metrics.observe_end(kind=job.kind, lane=job.lane, outcome=outcome, run_s=run_s, cpu_s=cpu_s)
 
     async def _finished(self, running: _Running) -> Finished | None:
-        """Return the end of a job; None when the worker stops before."""
+        """Return the end of a job; None when the worker ends before, so that the job is queued again."""
         try:
             return await self._outcome(running)
         except asyncio.CancelledError:
-            return None if running.is_requeued else Finished(cancelled())
+            return Finished(cancelled()) if running.is_cancelled else None
         except DatabaseUnavailableError:
             raise
         except Exception as error:
@@ -315,7 +315,7 @@ class Worker:
         async with self._store.transaction() as tx:
             if not await tx.workers.beat(self._settings.id, beats=self._beats):
                 await tx.workers.put(self._record())
-            for running in self._running.values():
+            for running in list(self._running.values()):  # others begin and end meanwhile
                 if running.progress != running.stored:
                     phase, share = running.stored = running.progress
                     await tx.jobs.set_progress(running.job.id, worker=self._settings.id, phase=phase, share=share)

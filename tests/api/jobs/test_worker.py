@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from api.jobs.worker import MAX_ATTEMPTS, Worker, WorkerSettings
 from api.schemas.jobs import JobState, Lane
 from api.schemas.projects import DEFAULT_PROJECT
 from api.store import JobRecord, Store, WorkerRecord
+from api.store.jobs import JobRepository
 from tests.testbed.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
@@ -238,3 +240,26 @@ class TestWatch:
 
     def test_jobs_of_a_worker_that_left_the_table_are_orphans_but_not_ones_own(self) -> None:
         assert WorkerWatch("me").lost([], orphans=("gone", "me"), now_s=0.0) == ["gone"]
+
+
+@pytest.mark.postgres
+async def test_jobs_end_while_the_worker_stores_the_progress_of_others(
+    migrated_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, gate = Store(migrated_postgres_url), Gate()
+    await add(store, record("a"), record("b"))
+    set_progress = JobRepository.set_progress
+
+    async def slow(self: JobRepository, job_id: str, **progress: Any) -> None:
+        await set_progress(self, job_id, **progress)
+        if not gate.release.is_set():
+            gate.release.set()
+            await until(lambda: has_state(store, "b" if job_id == "a" else "a", JobState.SUCCEEDED))
+
+    async with running(worker(store, gate, "w", slots={Lane.WORK: 2})):
+        await until(lambda: len(gate.started) == 2)
+        monkeypatch.setattr(JobRepository, "set_progress", slow)
+        for each in ("a", "b"):
+            await until(partial(has_state, store, each, JobState.SUCCEEDED))
+    assert gate.cancelled == []
+    await store.close()
