@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -29,6 +29,8 @@ from api.store.retention import RetentionRepository
 from api.store.time_limits import LOCK_WAIT_S
 from api.store.tokens import TokenRepository
 from api.store.usage import Counted, RateUsageRepository, UsageRepository
+
+WRITERS: Final = 4  # transactions of one process at the same time, on PostgreSQL
 
 
 class Transaction:
@@ -82,13 +84,14 @@ class Store:
         self.is_shared = not is_sqlite(url)  # by several replicas
         self._engine = make_engine(url)
         self._counted: dict[str, Counted] = {}  # by project
-        # SQLite has one writer.  This lock is fair and cheap; SQLite's busy handler is neither.
-        self._writer = asyncio.Lock() if is_sqlite(url) else None
+        # SQLite has one writer.  On PostgreSQL all writers wait for the lock of the audit: the rest of the pool is for
+        # readers.  This queue is fair and cheap; waiting in the database is neither.
+        self._writers = asyncio.Semaphore(WRITERS if self.is_shared else 1)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
         """Commit the whole block, or roll it back when it raises."""
-        async with _held(self._writer):
+        async with _held(self._writers):
             with translated_errors():
                 async with self._connected() as connection, connection.begin():
                     yield Transaction(connection, self._counted)
@@ -106,7 +109,7 @@ class Store:
 
     def pool_usage(self) -> PoolUsage:
         pool: Any = self._engine.pool
-        return PoolUsage(in_use=pool.checkedout(), limit=POOL_SIZE if self._writer is not None else POOL_LIMIT)
+        return PoolUsage(in_use=pool.checkedout(), limit=POOL_LIMIT if self.is_shared else POOL_SIZE)
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[AsyncConnection]:
@@ -120,16 +123,13 @@ class Store:
 
 
 @asynccontextmanager
-async def _held(lock: asyncio.Lock | None) -> AsyncIterator[None]:
-    if lock is None:
-        yield
-        return
+async def _held(writers: asyncio.Semaphore) -> AsyncIterator[None]:
     try:
         async with asyncio.timeout(LOCK_WAIT_S):
-            await lock.acquire()
+            await writers.acquire()
     except TimeoutError as error:
-        raise failed(Failure.TIMEOUT, "the writer of this process") from error
+        raise failed(Failure.TIMEOUT, "the writers of this process") from error
     try:
         yield
     finally:
-        lock.release()
+        writers.release()

@@ -18,7 +18,7 @@ from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 STATEMENT_LIMIT_S = 12.0  # of this process; over the server's own limit and over SQLite's busy timeout
-LOCK_WAIT_S = 10.0  # for the writer of an SQLite database in this process
+LOCK_WAIT_S = 10.0  # for the other writers of this process
 SERVER_LIMITS_MS: Final = {
     "statement_timeout": 10_000,
     "lock_timeout": 5_000,

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import text
 
 from api.store import DatabaseUnavailableError, Failure, Store
+from api.store.engine import POOL_LIMIT
 from api.store.time_limits import SERVER_LIMITS_MS
 from tests.testbed.postgres import PostgresPrograms, PostgresServer, running_postgres
 from tests.testbed.proc import descendants
@@ -127,3 +128,21 @@ async def test_a_new_connection_of_a_reader_waits_for_no_writer(sqlite_url: str)
         assert await run(reader, "PRAGMA auto_vacuum") == 2  # incremental, from the first connection on
     await writer.close()
     await reader.close()
+
+
+@pytest.mark.postgres
+async def test_readers_get_connections_while_many_writers_wait_for_the_audit(migrated_postgres_url: str) -> None:
+    holder, store = Store(migrated_postgres_url), Store(migrated_postgres_url)
+
+    async def write() -> None:
+        async with store.transaction() as tx:
+            await tx.audit.lock()
+
+    async with holder.transaction() as tx:
+        await tx.audit.lock()
+        writers = [asyncio.create_task(write()) for _each in range(3 * POOL_LIMIT)]
+        async with asyncio.timeout(5.0):  # a reader without a connection waits for six seconds, then fails
+            assert await asyncio.gather(*(run(store, "SELECT 1") for _each in range(20))) == [1] * 20
+    await asyncio.gather(*writers)
+    await holder.close()
+    await store.close()
