@@ -160,4 +160,11 @@ REGISTRY = (
     ),
     Benchmark("faults_agent", "Cost of the recorder", target="0.5 % of a core at 4 Hz"),
     Benchmark("faults_readers", "Readers", target="bounded memory"),
+    # Service
+    Benchmark(
+        "service_load",
+        "Reads and writes beside heavy plans",
+        target="200 reads/s p99 100 ms, 40 writes/s p99 400 ms; alone 600/s",
+    ),
+    Benchmark("service_day", "A day in 20 minutes", target="growth under 3 %, bounded database", slow=True),
 )

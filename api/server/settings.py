@@ -135,34 +135,34 @@ class Settings(BaseSettings):
     plan_replayed_requests: int = Field(default=2_000_000, ge=1, le=1_000_000_000)
     """Maximum requests that one plan replays per trial, over all workloads."""
 
-    retention_plans_days: int = Field(default=365, ge=1, le=36_500)
+    retention_plans_days: float = Field(default=365, gt=0, le=36_500)
     """How long plans, placements and power plans are stored that no target names, in days."""
 
-    retention_simulations_days: int = Field(default=90, ge=1, le=36_500)
+    retention_simulations_days: float = Field(default=90, gt=0, le=36_500)
     """How long simulations are stored, in days."""
 
-    retention_bundles_days: int = Field(default=90, ge=1, le=36_500)
+    retention_bundles_days: float = Field(default=90, gt=0, le=36_500)
     """How long bundles of diagnoses are stored, in days."""
 
-    retention_diagnoses_days: int = Field(default=365, ge=1, le=36_500)
+    retention_diagnoses_days: float = Field(default=365, gt=0, le=36_500)
     """How long diagnoses are stored that no remediation case names, in days."""
 
-    retention_cases_days: int = Field(default=365, ge=1, le=36_500)
+    retention_cases_days: float = Field(default=365, gt=0, le=36_500)
     """How long closed remediation cases are stored, in days."""
 
-    retention_versions_days: int = Field(default=365, ge=1, le=36_500)
+    retention_versions_days: float = Field(default=365, gt=0, le=36_500)
     """How long old versions of documents are stored, and documents after their deletion, in days."""
 
     retention_versions_count: int = Field(default=1_000, ge=1, le=1_000_000)
     """How many newest versions of a document are stored however old they are."""
 
-    retention_jobs_days: int = Field(default=7, ge=1, le=36_500)
+    retention_jobs_days: float = Field(default=7, gt=0, le=36_500)
     """How long finished jobs are stored, in days."""
 
-    retention_tokens_days: int = Field(default=90, ge=1, le=36_500)
+    retention_tokens_days: float = Field(default=90, gt=0, le=36_500)
     """How long tokens are listed after they expired or were revoked, in days."""
 
-    retention_leases_days: int = Field(default=90, ge=1, le=36_500)
+    retention_leases_days: float = Field(default=90, gt=0, le=36_500)
     """How long leases are stored after their last renewal, in days."""
 
     retention_interval_s: int = Field(default=3_600, ge=60, le=7 * 86_400)
