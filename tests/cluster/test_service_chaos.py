@@ -20,6 +20,7 @@ from api.schemas.jobs import JobState
 from api.store import Migrations
 from bench.service_traffic import UNLIMITED, heavy_plan, target
 from tests.testbed.postgres import PostgresPrograms, PostgresServer, running_postgres
+from tests.testbed.proc import descendants, is_running
 from tests.testbed.processes import LOOPBACK, Process, answers_ok, free_ports
 from tests.testbed.server import ADMIN_TOKEN, ROOT, StartServer
 from tests.testbed.soak import SOAK
@@ -29,6 +30,7 @@ pytestmark = pytest.mark.postgres
 ROUNDS = 10 if SOAK else 1
 WRITERS, PLANNERS = 4, 2
 PROGRESS = 20  # acknowledged writes after each failure
+END_S = 30.0  # after SIGTERM
 UNREADY_S = 12.0  # a probe of the database is at most ten seconds old
 
 
@@ -122,16 +124,19 @@ class Installation:
         self.database.start()
         wait_for(self._ready, bool, what="ready again")
 
-    def kill_service(self) -> None:
-        self.server.kill()
+    def kill_service(self, sent: signal.Signals = signal.SIGKILL) -> None:
+        """End the service while requests wait for their plans."""
+        end(self.server.process, sent)
         self.start_service()
+
+    def terminate_service(self) -> None:
+        self.kill_service(signal.SIGTERM)
 
     def kill_worker(self, sent: signal.Signals = signal.SIGKILL) -> None:
         """End the worker while it runs a job."""
         wait_for(self._running_jobs, bool, what="a running job")
         assert self.worker is not None
-        os.kill(self.worker.pid, sent)
-        self.worker.popen.wait()
+        end(self.worker, sent)
         self.start_worker()
 
     def terminate_worker(self) -> None:
@@ -144,6 +149,14 @@ class Installation:
         with self.server.client() as api, suppress(ApiError):
             return any(True for _each in api.iter_jobs(state=JobState.RUNNING))
         return False
+
+
+def end(process: Process, sent: signal.Signals) -> None:
+    """Send a signal, and wait until no process of its group is left."""
+    group = [process.pid, *descendants(process.pid)]
+    os.kill(process.pid, sent)
+    process.popen.wait(END_S)
+    wait_for(lambda: [pid for pid in group if is_running(pid)], lambda left: not left, what="the end of its processes")
 
 
 @contextmanager
@@ -184,6 +197,7 @@ def test_nothing_acknowledged_is_lost(
         failures: tuple[Callable[[], None], ...] = (
             all_of_it.kill_database,
             all_of_it.kill_service,
+            all_of_it.terminate_service,
             all_of_it.kill_worker,
             all_of_it.terminate_worker,
         )
