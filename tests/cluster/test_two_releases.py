@@ -70,6 +70,7 @@ def freeze(client: httpx.Client, number: int) -> httpx.Response:
     return client.put("/v1/freeze", json={"frozen": bool(number % 2)}, headers={"If-Match": found.headers["etag"]})
 
 
+@pytest.mark.timeout(3600)
 def test_both_releases_serve_one_database_without_an_error(
     start_server: StartServer, postgres_url: str, previous: Path
 ) -> None:
