@@ -146,6 +146,8 @@ def _installation(name: str) -> App:
             from api.cli.admin.backup import restore_app as app
         case "gc":
             from api.cli.admin.gc import app
+        case "doctor":
+            from api.cli.doctor.run import app
         case "worker":
             from api.cli.worker.run import app
         case _:
@@ -214,6 +216,7 @@ COMMANDS: Mapping[str, LazyCommand | LazyGroup] = {
     "backup": LazyCommand(_installation, "Back a database up into a file, while it is in use."),
     "restore": LazyCommand(_installation, "Restore a database from a backup."),
     "gc": LazyCommand(_installation, "Remove old rows from a database."),
+    "doctor": LazyCommand(_installation, "Check an installation, and print what is wrong and its repair."),
     "controller": LazyCommand(_processes, "Apply plans to running applications."),
     "remediate": LazyCommand(_processes, "Drain bad nodes and move their training to spares."),
     "guard": LazyCommand(_processes, "Keep a row under its power budget, every two seconds."),

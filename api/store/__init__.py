@@ -19,6 +19,7 @@ from api.store.errors import (
     StoreError,
     UnknownRevisionError,
 )
+from api.store.inspection import CONNECTIONS_PER_PROCESS
 from api.store.jobs import LaneCount, QueuedJob
 from api.store.migrate import Migrations
 from api.store.records import (
@@ -43,6 +44,7 @@ from api.store.retention import Batch, Retention, Rule, rules
 from api.store.store import Store, Transaction
 
 __all__ = [
+    "CONNECTIONS_PER_PROCESS",
     "AuditFilter",
     "AuditRecord",
     "BackupError",

@@ -9,7 +9,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,10 @@ LARGE_ROWS_AT_ONCE: Final = 4  # each may have megabytes
 LARGE: Final = frozenset({"results", "diagnoses", "replies", "jobs"})
 TABLES: Final = Base.metadata.sorted_tables
 OF_EMPTY_DATABASES: Final = frozenset({AuditHeadRow.__tablename__})  # the first migration fills it
+
+
+# Receives what is done, how much of it, and the total; None: unknown.
+OnProgress = Callable[[str, int, int | None], None]
 
 
 class BackupError(StoreError):
@@ -58,7 +62,11 @@ class Difference:
         return self.head == GENESIS
 
 
-def back_up(database_url: str, file: Path) -> Contents:
+def no_progress(_phase: str, _done: int, _total: int | None) -> None:
+    """Ignore the progress."""
+
+
+def back_up(database_url: str, file: Path, *, on_progress: OnProgress = no_progress) -> Contents:
     """Write a consistent copy of a database into a new file."""
     url = parse_url(database_url)
     if file.exists():
@@ -68,10 +76,11 @@ def back_up(database_url: str, file: Path) -> Contents:
     os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))  # it has hashes of tokens
     try:
         if is_sqlite(url):
+            on_progress("copying the file", 0, None)
             _copy_sqlite(Path(url.database or ""), partial)
         else:
-            _copy_postgresql(database_url, partial)
-        contents = read_backup(partial)
+            _copy_postgresql(database_url, partial, on_progress)
+        contents = read_backup(partial, on_progress=on_progress)
         with partial.open("rb") as written:
             os.fsync(written.fileno())
         partial.rename(file)
@@ -80,18 +89,18 @@ def back_up(database_url: str, file: Path) -> Contents:
     return contents
 
 
-def read_backup(file: Path) -> Contents:
+def read_backup(file: Path, *, on_progress: OnProgress = no_progress) -> Contents:
     """Check a backup, and describe it; BackupError when it is damaged."""
     with _opened(file) as backup:
         revision = Migrations.revision_of(backup)
         if revision is None:
             raise BackupError(f"{file} has no tables of this program")
-        checked = check_connection(backup, full=True) if _has_checkpoints(backup) else None
+        checked = _checked(backup, on_progress) if _has_checkpoints(backup) else None
         present = set(inspect(backup).get_table_names())
         rows = {table.name: _count(backup, table) for table in TABLES if table.name in present}
     if checked is None:
         with _upgraded(file) as newer:
-            return Contents(revision, read_backup(newer).audit, rows)
+            return Contents(revision, read_backup(newer, on_progress=on_progress).audit, rows)
     if not checked.intact:
         raise BackupError(f"{file}: its audit is broken at entry {checked.first_broken_seq}")
     return Contents(revision, checked, rows)
@@ -114,16 +123,16 @@ def compare(file: Path, database_url: str) -> Difference:
         engine.dispose()
 
 
-def restore(file: Path, database_url: str, *, replace: bool = False) -> Contents:
+def restore(file: Path, database_url: str, *, replace: bool = False, on_progress: OnProgress = no_progress) -> Contents:
     """Fill an empty database with a backup; with `replace`, whatever the database holds."""
-    contents = read_backup(file)
+    contents = read_backup(file, on_progress=on_progress)
     migrations = Migrations(database_url)
     is_current = contents.revision == migrations.head
     with nullcontext(file) if is_current else _upgraded(file) as current, _opened(current) as backup:
 
         def fill(database: Connection) -> Contents:
-            rows = _copy_rows(backup, database)
-            checked = check_connection(database, full=True)
+            rows = _copy_rows(backup, database, on_progress)
+            checked = _checked(database, on_progress)
             if not checked.intact or checked.head != contents.audit.head:
                 raise BackupError("the audit did not arrive whole: nothing was changed")
             return Contents(migrations.head, checked, rows)
@@ -140,7 +149,7 @@ def _copy_sqlite(source: Path, target: Path) -> None:
         copy.execute("PRAGMA journal_mode = DELETE")  # one file
 
 
-def _copy_postgresql(database_url: str, target: Path) -> None:
+def _copy_postgresql(database_url: str, target: Path, on_progress: OnProgress) -> None:
     migrations, copy = Migrations(database_url), Migrations(f"sqlite+aiosqlite:///{target}")
     if (revision := migrations.current()) != migrations.head:
         raise BackupError(f"the schema is at {revision or 'nothing'}, this program backs up {migrations.head}")
@@ -149,15 +158,18 @@ def _copy_postgresql(database_url: str, target: Path) -> None:
     try:
         with source.connect() as database:
             database.execution_options(**READ_ONLY["postgresql"])
-            copy.refill(lambda connection: _copy_rows(database, connection), may_drop=lambda _connection: True)
+            copy.refill(
+                lambda connection: _copy_rows(database, connection, on_progress), may_drop=lambda _connection: True
+            )
     finally:
         source.dispose()
     with closing(sqlite3.connect(target)) as written:
         written.execute("PRAGMA journal_mode = DELETE")
 
 
-def _copy_rows(source: Connection, target: Connection) -> dict[str, int]:
-    counts = {}
+def _copy_rows(source: Connection, target: Connection, on_progress: OnProgress) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    total = sum(_count(source, table) for table in TABLES)
     for table in TABLES:
         if table.name in OF_EMPTY_DATABASES:
             target.execute(delete(table))
@@ -166,8 +178,16 @@ def _copy_rows(source: Connection, target: Connection) -> dict[str, int]:
         for rows in streamed.execute(select(table)).mappings().partitions():
             target.execute(insert(table), [dict(row) for row in rows])
             count += len(rows)
+            on_progress(f"copying {table.name}", sum(counts.values()) + count, total)
         counts[table.name] = count
     return counts
+
+
+def _checked(connection: Connection, on_progress: OnProgress) -> ChainCheck:
+    def report(done: int, total: int) -> None:
+        on_progress("verifying the audit", done, total)
+
+    return check_connection(connection, full=True, on_progress=report)
 
 
 def _is_empty(database: Connection) -> bool:

@@ -14,6 +14,7 @@ from api.store.audit import AuditRepository
 from api.store.engine import POOL_LIMIT, POOL_SIZE, READ_ONLY, SINGLE_READ, is_sqlite, make_engine, parse_url
 from api.store.errors import Failure
 from api.store.failures import failed, translated_errors
+from api.store.inspection import InspectionRepository
 from api.store.jobs import JobRepository, WorkerRepository
 from api.store.repositories import (
     DiagnosisRepository,
@@ -50,6 +51,7 @@ class Transaction:
         self.workers = WorkerRepository(connection)
         self.retention = RetentionRepository(connection)
         self.write_probe = WriteProbeRepository(connection)
+        self.inspection = InspectionRepository(connection)
         self.usage = UsageRepository(connection, counted)
         self.rates = RateUsageRepository(connection)
         self._connection = connection

@@ -68,6 +68,10 @@ class KubernetesServer:
         body = [dict(operation) for operation in operations]
         await self._request("PATCH", path, {"fieldManager": FIELD_MANAGER}, body)
 
+    async def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Create an object, such as a review of access, and return it as the server completed it."""
+        return await self._request("POST", path, {}, dict(body))
+
     async def _request(self, method: str, path: str, query: Mapping[str, str], body: Any = None) -> Any:
         status, content = await self._exchange(method, path, query, body)
         if status == HTTPStatus.UNAUTHORIZED and self.renew is not None:  # tokens of exec plugins and files expire
@@ -85,7 +89,7 @@ class KubernetesServer:
     async def _exchange(self, method: str, path: str, query: Mapping[str, str], body: Any) -> tuple[int, bytes]:
         from aiohttp import ClientError  # noqa: PLC0415 - comes with the extra
 
-        kind = "application/json" if body is None else "application/json-patch+json"
+        kind = "application/json-patch+json" if method == "PATCH" else "application/json"
         try:
             request = await self.client.param_serialize(
                 method,

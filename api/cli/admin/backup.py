@@ -1,7 +1,9 @@
 """`fleetwright backup` and `fleetwright restore`: copy a database into a file, and back."""
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,11 +13,23 @@ from api.cli.common.console import note, print_line
 from api.cli.common.errors import EXIT_NEGATIVE, CommandError, InputError
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.output import Format, FormatOption, print_json
+from api.cli.common.progress import LateBar
 from api.cli.common.tables import Column, Table, number, print_table
 from api.cli.serve.database import open_migrations, read_settings, sole_server
 from api.server import Settings
-from api.store import BackupError, Contents, Difference, NotEmptyError, back_up, compare, restore
+from api.store import (
+    BackupError,
+    Contents,
+    DatabaseUnavailableError,
+    Difference,
+    NotEmptyError,
+    Store,
+    back_up,
+    compare,
+    restore,
+)
 
+ACTOR = "system:backup-command"
 COLUMNS = (Column("table"), number("rows"))
 
 backup_app = new_app()
@@ -28,8 +42,11 @@ def backup(
 ) -> None:
     """Back a database up into a file, while it is in use."""
     settings = read_settings()
+    url = settings.database_url.get_secret_value()
     with _errors(settings):
-        contents = back_up(settings.database_url.get_secret_value(), file)
+        with LateBar() as bar:
+            contents = back_up(url, file, on_progress=bar.update)
+        asyncio.run(_record(url, contents))
     _print(contents, output)
 
 
@@ -51,7 +68,8 @@ def restore_command(
             raise InputError(f"FILE: there is no file {file}")
         difference = compare(file, url)
         try:
-            contents = restore(file, url, replace=replace)
+            with LateBar() as bar:
+                contents = restore(file, url, replace=replace, on_progress=bar.update)
         except NotEmptyError as error:
             lines = _lost(difference)
             raise CommandError(f"{error}; --replace restores over it", *lines, exit_code=EXIT_NEGATIVE) from error
@@ -59,6 +77,26 @@ def restore_command(
         for line in _lost(difference):
             note(line)
     _print(contents, output, lost=dict(difference.newer))
+
+
+async def _record(url: str, contents: Contents) -> None:
+    """Record the backup in the audit, where `fleetwright doctor` finds how old the last one is."""
+    store = Store(url)
+    detail = {"audit_entries": contents.audit.head.seq, "revision": contents.revision}
+    try:
+        async with store.transaction() as tx:
+            await tx.audit.append(
+                at=datetime.now(UTC),
+                actor=ACTOR,
+                action="database.backed-up",
+                subject="database",
+                detail=detail,
+                request_id=None,
+            )
+    except DatabaseUnavailableError as error:  # a database that takes no writes can be backed up too
+        note(f"the backup is complete, but the audit does not record it: {error}")
+    finally:
+        await store.close()
 
 
 @contextmanager

@@ -1,9 +1,10 @@
-"""Follows a job of a service, with a progress bar on a terminal once it takes longer than a second."""
+"""Shows a progress bar on a terminal once work takes longer than a second, and follows a job of a service with one."""
 
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Final, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -19,6 +20,33 @@ FIRST_POLL_S: Final = 0.05
 LAST_POLL_S: Final = 0.5
 
 
+class LateBar:
+    """A bar on stderr, in a `with` block; none where stderr is no terminal or the block is short."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        self._begun_s = time.monotonic()
+        self._shown = ExitStack()
+        self._bar: Progress | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._shown.close()
+
+    def update(self, description: str, done: float, total: float | None) -> None:
+        """Show what is done of the total; None: the total is unknown."""
+        if self._bar is None and self._console.is_terminal and time.monotonic() - self._begun_s > QUIET_S:
+            columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+            self._bar = self._shown.enter_context(Progress(*columns, console=self._console, transient=True))
+            self._bar.add_task("", total=None)
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], description=description, completed=done, total=total)
+
+
 def record_of(client: "Client", job: Job, *, read: Callable[[str], RecordT]) -> RecordT:
     """Wait for a job, and read the result that it has stored.  Raises the problem of a job that failed."""
     finished(follow(client, job))
@@ -27,20 +55,11 @@ def record_of(client: "Client", job: Job, *, read: Callable[[str], RecordT]) -> 
 
 def follow(client: "Client", job: Job) -> Job:
     """Return the job once it has ended.  Ctrl-C cancels it."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    begun_s, delay_s = time.monotonic(), FIRST_POLL_S
-    with ExitStack() as shown:
-        bar: Progress | None = None
+    delay_s = FIRST_POLL_S
+    with LateBar() as bar:
         try:
             while not job.state.is_final:
-                if bar is None and console.is_terminal and time.monotonic() - begun_s > QUIET_S:
-                    bar = shown.enter_context(Progress(*columns, console=console, transient=True))
-                    bar.add_task("", total=None)
-                if bar is not None:
-                    bar.update(
-                        bar.task_ids[0], description=description(job), completed=job.share or 0.0, total=_total(job)
-                    )
+                bar.update(description(job), job.share or 0.0, 1.0 if job.share is not None else None)
                 time.sleep(delay_s)
                 delay_s = min(LAST_POLL_S, delay_s * 1.5)
                 job = client.get_job(job.id)
@@ -66,7 +85,3 @@ def description(job: Job) -> str:
     if job.state is JobState.RUNNING:
         return job.phase or "running"
     return job.state.value
-
-
-def _total(job: Job) -> float | None:
-    return 1.0 if job.share is not None else None

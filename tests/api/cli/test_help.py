@@ -81,6 +81,7 @@ def test_the_set_of_commands_is_complete() -> None:
             "serve",
             "worker",
             "gc",
+            "doctor",
             "backup",
             "restore",
             "controller run",

@@ -51,14 +51,14 @@ def test_a_restore_over_a_database_needs_an_option_and_names_what_is_lost(
     cli("backup", tmp_path / "backup")
     append(database, "token.revoked")
     lost = [
-        "the database has 2 audit entries, 1 of them are in the backup",
-        "not in the backup: 1 token.revoked",
+        "the database has 3 audit entries, 1 of them are in the backup",
+        "not in the backup: 1 database.backed-up, 1 token.revoked",
     ]
     refused = cli("restore", tmp_path / "backup")
     assert (refused.code, refused.refused) == (1, ["the database is not empty; --replace restores over it", *lost])
     done = cli("restore", tmp_path / "backup", "--replace", "-o", "json")
     assert done.stderr.splitlines() == lost
-    assert (done.json["audit_entries"], done.json["lost"]) == (1, {"token.revoked": 1})
+    assert (done.json["audit_entries"], done.json["lost"]) == (1, {"database.backed-up": 1, "token.revoked": 1})
 
 
 def test_a_database_of_a_running_server_is_not_replaced(
