@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import BaseRoute
 
+from api.jobs.process_metrics import ProcessMetrics
 from api.server.access_audit import AccessAudit
 from api.server.auth import Authenticator, StaticToken
 from api.server.database_health import DatabaseHealth
@@ -92,7 +93,14 @@ def create_app(
         title="Fleetwright",
         version=version("fleetwright"),
         summary="Capacity planning, expert placement, power capping and fault remediation for GPU fleets.",
-        lifespan=_lifespan(service, limiter, access_audit, bootstrap_token, show_first_token),
+        lifespan=_lifespan(
+            service=service,
+            limiter=limiter,
+            access_audit=access_audit,
+            bootstrap_token=bootstrap_token,
+            show_first_token=show_first_token,
+            process_metrics=ProcessMetrics(metrics.registry, store),
+        ),
         openapi_url=None,  # FastAPI's route renders the document for each request; see `routes.api_docs`
         docs_url=None,  # FastAPI's page loads scripts from another site; see `routes.api_docs`
         redoc_url=None,
@@ -152,11 +160,13 @@ def _api_routes() -> list[BaseRoute]:
 
 
 def _lifespan(
+    *,
     service: Service,
     limiter: RateLimiter,
     access_audit: AccessAudit,
     bootstrap_token: str | None,
     show_first_token: Callable[[str], None] | None,
+    process_metrics: ProcessMetrics,
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -178,6 +188,7 @@ def _lifespan(
             else:
                 service.first_token_stored.set()
             beside.create_task(run_garbage_collection(service, stopped_within=stopped_within))
+            beside.create_task(process_metrics.measure_loop(stopped_within=stopped_within))
             beside.create_task(access_audit.run(stopped_within=stopped_within))
             if service.store.is_shared:
                 sharing = RateSharing(store=service.store, limiter=limiter, now=service.now)

@@ -24,6 +24,9 @@ from fleet.documents import read_stored
 
 ACTOR: Final = "system:gc"
 LEASE: Final = "garbage-collection"
+CLOSED_CASES: Final = "closed-cases"
+DELETED_DOCUMENTS: Final = "deleted-documents"
+VERSIONS: Final = "versions"
 FIRST_DELAY_S: Final = 60.0  # a service that has just started has other work
 FIRST_BATCH: Final = 20  # rows; a result may have megabytes
 MAX_BATCH: Final = 200
@@ -103,7 +106,7 @@ async def _steps(store: Store, keep: Retention, *, now: datetime, dry_run: bool)
 
     async def documents(tx: Transaction, after: tuple[Any, ...] | None, limit: int) -> _Removal:
         closed, deleted = await tx.retention.remove_documents(keep, now=now, after=after, limit=limit, dry_run=dry_run)
-        return _Removal({"closed-cases": closed.removed, "deleted-documents": deleted.removed}, closed.after)
+        return _Removal({CLOSED_CASES: closed.removed, DELETED_DOCUMENTS: deleted.removed}, closed.after)
 
     async def versions(
         document: tuple[str, str, int], tx: Transaction, after: tuple[Any, ...] | None, limit: int
@@ -111,7 +114,7 @@ async def _steps(store: Store, keep: Retention, *, now: datetime, dry_run: bool)
         done = await tx.retention.remove_versions(
             keep, document, now=now, after=after[0] if after is not None else -1, limit=limit, dry_run=dry_run
         )
-        return _Removal({"versions": done.removed}, done.after)
+        return _Removal({VERSIONS: done.removed}, done.after)
 
     async def rows(rule: Any, tx: Transaction, after: tuple[Any, ...] | None, limit: int) -> _Removal:
         done: Batch = await tx.retention.remove(rule, keep, now=now, after=after, limit=limit, dry_run=dry_run)
@@ -134,6 +137,8 @@ async def _reclaim(store: Store) -> None:
 async def run_garbage_collection(service: Service, *, stopped_within: Callable[[float], Awaitable[bool]]) -> None:
     """Collect once per interval, in whichever replica is first."""
     keep = retention_of(service.settings)
+    names = (CLOSED_CASES, DELETED_DOCUMENTS, VERSIONS, *(rule.name for rule in rules(keep)))
+    service.metrics.observe_removed(dict.fromkeys(names, 0))  # so that the first removal is an increase
     delay_s = FIRST_DELAY_S
     while not await stopped_within(delay_s):
         delay_s = float(min(600, service.settings.retention_interval_s))

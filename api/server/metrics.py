@@ -6,6 +6,7 @@ Reading the state, rather than counting changes, gives the same values on every 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from http import HTTPStatus
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -21,7 +22,8 @@ from api.server.remediation_metrics import CaseMark, remediation_metrics
 from api.store import Failure, LaneCount, WorkerRecord
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-REFUSALS = {401: "unauthorized", 403: "forbidden", 429: "limited"}
+REFUSING = frozenset({401, 403, 413, 429, 503})
+REFUSALS = ("unauthorized", "forbidden", "rate-limited", "over-quota", "queue-full")  # kinds of problems
 REFUSED_CONNECTIONS = (
     *("bad-request", "connection-limit", "headers-too-large", "no-free-file", "request-timeout"),
     *("response-not-read", "too-many-connections"),
@@ -50,8 +52,14 @@ class ServiceMetrics:
         self._removed = self._counter("fleetwright_gc_removed", "Rows that retention removed, by kind.", "kind")
         self._collections = self._counter("fleetwright_gc_runs", "Removals of old rows, by outcome.", "outcome")
         self._workers = WorkerWatch(own_id="")
-        self._refusals = self._counter("fleetwright_refused_requests", "Refused requests, by reason.", "reason")
-        for reason in REFUSALS.values():  # so that the first refusal is an increase
+        self._refusals = self._counter(
+            "fleetwright_refused_requests", "Refused requests, by the kind of the problem.", "reason"
+        )
+        for failure in Failure:
+            self._database_failures.labels(failure=failure.value)
+        for outcome in ("ok", "failed"):
+            self._collections.labels(outcome=outcome)
+        for reason in REFUSALS:  # so that the first refusal is an increase
             self._refusals.labels(reason=reason)
         for reason in REFUSED_CONNECTIONS:
             self._refused_connections.labels(reason=reason)
@@ -61,11 +69,14 @@ class ServiceMetrics:
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
 
-    def observe_request(self, *, method: str, route: str, status: int, duration_s: float) -> None:
+    def observe_request(
+        self, *, method: str, route: str, status: int, duration_s: float, problem: str | None = None
+    ) -> None:
+        """Count a request; `problem` is the kind of the problem that it got."""
         self._requests.labels(method=method, route=route, status=str(status)).inc()
         self._durations.labels(method=method, route=route).observe(duration_s)
-        if (reason := REFUSALS.get(status)) is not None:
-            self._refusals.labels(reason=reason).inc()
+        if status in REFUSING:
+            self._refusals.labels(reason=problem or HTTPStatus(status).phrase.lower().replace(" ", "-")).inc()
 
     def observe_refusal(self, reason: str) -> None:
         """Count a connection that the HTTP server closed before or instead of a response of the application."""

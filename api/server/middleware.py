@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.server.access_audit import Access, AccessAudit
 from api.server.context import current_request_id, request_context
 from api.server.metrics import ServiceMetrics
-from api.server.problems import RETRY_AFTER_S, ProblemError, problem_response, to_problem
+from api.server.problems import PROBLEM_KIND, RETRY_AFTER_S, ProblemError, problem_response, to_problem
 from api.server.settings import is_loopback
 from api.server.uuid7 import new_id
 
@@ -100,7 +100,8 @@ class RequestObserver:
         # The route template: the path itself would create one series per plan.
         route = getattr(scope.get("route"), "path", "unmatched")
         method = scope["method"] if scope["method"] in METHODS else "other"  # a caller may send any method
-        self._metrics.observe_request(method=method, route=route, status=status, duration_s=duration_s)
+        problem = scope.get("state", {}).get(PROBLEM_KIND)
+        self._metrics.observe_request(method=method, route=route, status=status, duration_s=duration_s, problem=problem)
         self._access_audit.observe(
             Access(
                 actor=structlog.contextvars.get_contextvars().get("actor"),

@@ -18,6 +18,7 @@ from fleet.documents import MAX_PROBLEMS, dotted, item_problems
 from fleet.errors import DocumentError, FleetwrightError, UnknownNameError
 
 RETRY_AFTER_S = "1"
+PROBLEM_KIND = "problem_kind"  # in the state of a request, for its metrics
 
 log = structlog.get_logger("fleetwright.request")
 
@@ -97,6 +98,7 @@ def add_problem_handlers(app: FastAPI) -> None:
 
     async def handle(request: Request, error: Exception) -> Response:
         problem = to_problem(error)
+        setattr(request.state, PROBLEM_KIND, problem.kind)
         if isinstance(error, DatabaseUnavailableError):
             report_database_failure(request, error)
         if problem.status is HTTPStatus.METHOD_NOT_ALLOWED:

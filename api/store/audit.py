@@ -5,12 +5,14 @@ The head row stays locked for the rest of the transaction, so writers form a que
 """
 
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Select, func, insert, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from api.store.audit_chain import HEAD_ID, ChainPlace, check_connection, link_hash
 from api.store.canonical import canonical_json
@@ -38,6 +40,14 @@ ALL_ENTRIES = AuditFilter()
 
 
 class AuditRepository(Repository):
+    """Keeps the chain.  `observe_lock_wait_s` receives how long a lock of its head took."""
+
+    def __init__(
+        self, connection: AsyncConnection, observe_lock_wait_s: Callable[[str, float], None] | None = None
+    ) -> None:
+        super().__init__(connection)
+        self._observe_lock_wait_s = observe_lock_wait_s
+
     async def append(
         self, *, at: datetime, actor: str, action: str, subject: str, detail: Mapping[str, Any], request_id: str | None
     ) -> AuditRecord:
@@ -101,7 +111,11 @@ class AuditRepository(Repository):
     async def head(self, *, lock: bool = False) -> ChainPlace:
         """Return the end of the chain."""
         query = select(AuditHeadRow.seq, AuditHeadRow.hash).where(AuditHeadRow.id == HEAD_ID)
+        started_s = time.monotonic()
         row = (await self._connection.execute(query.with_for_update() if lock else query)).one()
+        if lock and self._observe_lock_wait_s is not None:
+            self._observe_lock_wait_s("audit", time.monotonic() - started_s)
+            self._observe_lock_wait_s = None  # the transaction holds it from now on
         return ChainPlace(row.seq, row.hash)
 
     async def add_checkpoint(self, checkpoint: CheckpointRecord) -> None:

@@ -37,8 +37,13 @@ WRITERS: Final = 4  # transactions of one process at the same time, on PostgreSQ
 class Transaction:
     """Joins all repositories over one connection; commits as a whole."""
 
-    def __init__(self, connection: AsyncConnection, counted: dict[str, Counted]) -> None:
-        self.audit = AuditRepository(connection)
+    def __init__(
+        self,
+        connection: AsyncConnection,
+        counted: dict[str, Counted],
+        observe_lock_wait_s: Callable[[str, float], None] | None = None,
+    ) -> None:
+        self.audit = AuditRepository(connection, observe_lock_wait_s)
         self.documents = DocumentRepository(connection)
         self.quarantine = QuarantineRepository(connection)
         self.leases = LeaseRepository(connection)
@@ -77,9 +82,14 @@ class PoolUsage:
 
 
 class Store:
-    """Opens transactions.  `observe_wait_s` receives how long each of them waited for a connection."""
+    """Opens transactions.
+
+    `observe_wait_s` receives how long each of them waited for a connection, and `observe_lock_wait_s` how long a writer
+    waited for others: `process` for those of this process, `audit` on PostgreSQL for the lock of the audit.
+    """
 
     observe_wait_s: Callable[[float], None] = staticmethod(lambda _wait_s: None)
+    observe_lock_wait_s: Callable[[str, float], None] = staticmethod(lambda _lock, _wait_s: None)
 
     def __init__(self, database_url: str) -> None:
         url = parse_url(database_url)
@@ -93,10 +103,10 @@ class Store:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
         """Commit the whole block, or roll it back when it raises."""
-        async with _held(self._writers):
+        async with self._held():
             with translated_errors():
                 async with self._connected() as connection, connection.begin():
-                    yield Transaction(connection, self._counted)
+                    yield Transaction(connection, self._counted, self.observe_lock_wait_s if self.is_shared else None)
 
     @asynccontextmanager
     async def reading(self, *, single: bool = False) -> AsyncIterator[Transaction]:
@@ -114,6 +124,22 @@ class Store:
         return PoolUsage(in_use=pool.checkedout(), limit=POOL_LIMIT if self.is_shared else POOL_SIZE)
 
     @asynccontextmanager
+    async def _held(self) -> AsyncIterator[None]:
+        """Wait for the other writers of this process."""
+        started_s = time.monotonic()
+        try:
+            async with asyncio.timeout(LOCK_WAIT_S):
+                await self._writers.acquire()
+        except TimeoutError as error:
+            raise failed(Failure.TIMEOUT, "the writers of this process") from error
+        finally:
+            self.observe_lock_wait_s("process", time.monotonic() - started_s)
+        try:
+            yield
+        finally:
+            self._writers.release()
+
+    @asynccontextmanager
     async def _connected(self) -> AsyncIterator[AsyncConnection]:
         started_s = time.monotonic()
         async with self._engine.connect() as connection:
@@ -122,16 +148,3 @@ class Store:
 
     async def close(self) -> None:
         await self._engine.dispose()
-
-
-@asynccontextmanager
-async def _held(writers: asyncio.Semaphore) -> AsyncIterator[None]:
-    try:
-        async with asyncio.timeout(LOCK_WAIT_S):
-            await writers.acquire()
-    except TimeoutError as error:
-        raise failed(Failure.TIMEOUT, "the writers of this process") from error
-    try:
-        yield
-    finally:
-        writers.release()

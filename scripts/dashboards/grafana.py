@@ -26,6 +26,7 @@ class Unit(StrEnum):
     WATTS = "watt"
     HERTZ = "hertz"
     SHARE = "percentunit"
+    BYTES = "bytes"
 
 
 class Colour(StrEnum):

@@ -36,6 +36,7 @@ from scripts.dashboards.promql import (
     quantiles,
     state,
 )
+from scripts.dashboards.service import api, objectives, processes
 
 ON_TARGET = f'{HERE}, target=~"$target"'
 STALE_S = 120.0  # as the alert FleetwrightTargetStale
@@ -67,7 +68,9 @@ def overview() -> Dashboard:
             Row("Planning", _planning()),
             Row("Jobs", _jobs()),
             Row("Expert placement", _placement()),
-            Row("API", _api()),
+            Row("Objectives", objectives()),
+            Row("API", api()),
+            Row("Processes of the service", processes()),
             Row("Controller", _controller()),
         ],
     )
@@ -248,59 +251,6 @@ def _placement() -> list[Panel]:
             "Placement solve time",
             "Solver time of placements, by percentile.",
             *quantiles("fleetwright_placement_solve_seconds"),
-        ),
-    ]
-
-
-def _api() -> list[Panel]:
-    return [
-        lines(
-            "Requests",
-            "Requests per second, by method and route.",
-            one(
-                f"sum by (method, route) (rate(fleetwright_http_requests_total{{{HERE}}}[$__rate_interval]))",
-                legend="{{method}} {{route}}",
-            ),
-            unit=Unit.PER_SECOND,
-            width=8,
-        ),
-        durations(
-            "Request duration",
-            "By percentile; without plans and health probes.",
-            *quantiles(
-                "fleetwright_http_request_duration_seconds", where=f'{HERE}, route!~"/v1/plans|/livez|/readyz|/metrics"'
-            ),
-            width=8,
-        ),
-        bars(
-            "Errors",
-            "4xx: client error; 5xx: server error.",
-            one(
-                "sum by (status, route) (rate("
-                f'fleetwright_http_requests_total{{{HERE}, status=~"[45].."}}[$__rate_interval]))',
-                legend="{{status}} {{route}}",
-            ),
-            unit=Unit.PER_SECOND,
-            width=8,
-        ),
-        steps(
-            "Audit entries",
-            "Number of entries; it never decreases.",
-            one(f"max(fleetwright_audit_entries{{{HERE}}})", legend="entries"),
-            width=8,
-        ),
-        bars(
-            "Refused requests",
-            "By reason: no valid token, no right, too many requests; and connections that the HTTP server closed.",
-            increase("fleetwright_refused_requests_total", by="reason"),
-            increase("fleetwright_http_refused_connections_total", by="reason"),
-            width=8,
-        ),
-        steps(
-            "Versions",
-            "API replicas and workers, by version; two versions during an upgrade.",
-            one(f"count by (version) (fleetwright_build_info{{{HERE}}})", legend="{{version}}"),
-            width=8,
         ),
     ]
 

@@ -1,5 +1,6 @@
 """Tests the alert rules with promtool, and that the service exports the metrics they use."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,27 @@ pytestmark = pytest.mark.prometheus
 UNIT_TESTS = Path(__file__).parent / "alerts_test.yaml"
 
 
-def rules() -> list[dict[str, Any]]:
+def all_rules() -> list[dict[str, Any]]:
     return [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
 
 
+def rules() -> list[dict[str, Any]]:
+    return [rule for rule in all_rules() if "alert" in rule]
+
+
 def test_promtool_accepts_the_rules(promtool: Promtool) -> None:
-    assert f"{len(rules())} rules found" in promtool.check_rules(ALERTS)
+    assert f"{len(all_rules())} rules found" in promtool.check_rules(ALERTS)
+
+
+def test_every_window_of_a_burn_rate_is_recorded_for_every_objective() -> None:
+    recorded = {(rule["record"], rule["labels"]["slo"]) for rule in all_rules() if "record" in rule}
+    used = {
+        found
+        for rule in rules()
+        for found in re.findall(r'(fleetwright:slo_errors:\w+)\{slo="([\w-]+)"\}', rule["expr"])
+    }
+    assert used == recorded
+    assert len(used) == 4 * 5
 
 
 def test_alerts_pass_their_unit_tests(promtool: Promtool) -> None:

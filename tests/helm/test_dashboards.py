@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.jobs.metrics import JobMetrics
+from api.jobs.process_metrics import ProcessMetrics
 from api.schemas.power import PowerBudget
 from api.schemas.remediation import RemediationStage
 from api.schemas.targets import Phase, RayServeApplication, Target, TargetSpec, TargetStatus
@@ -21,6 +22,7 @@ from api.server.fault_metrics import ActiveFault, FaultState
 from api.server.metrics import FleetState, ReportedTarget, ServiceMetrics, render_state
 from api.server.power_metrics import PowerState
 from api.server.remediation_metrics import CaseMark
+from api.store import Failure, Store
 from deploy.controller.metrics import ControllerMetrics
 from deploy.fault_monitor.metrics import MonitorMetrics
 from deploy.remediation.metrics import RemediationMetrics
@@ -34,7 +36,8 @@ from tests.helm.power_trees import cap_plan
 from tests.testbed.fault_bundles import node_diagnosis
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
-SELECTOR = re.compile(r"(?P<metric>fleetwright_\w+)(?:\{(?P<matchers>[^}]*)\})?")
+SELECTOR = re.compile(r"(?P<metric>fleetwright[_:][\w:]+)(?:\{(?P<matchers>[^}]*)\})?")
+OF_PROMETHEUS = {"namespace", "instance"}
 MATCHER = re.compile(r"(\w+)\s*[=!]~?")
 
 dashboards = pytest.mark.parametrize("dashboard", command.DASHBOARDS, ids=lambda each: str(each.uid))
@@ -107,7 +110,9 @@ def test_the_dashboards_show_every_exported_metric() -> None:
     left_out = {
         name
         for name in _exported()
-        if not name.endswith(("_created", "_sum", "_count")) and name not in queried | _of_router()
+        if name.startswith("fleetwright_")
+        and not name.endswith(("_created", "_sum", "_count"))
+        and name not in queried | _of_router()
     }  # fmt: skip
     assert left_out == set()
 
@@ -118,7 +123,7 @@ def _assert_exported(expression: str) -> None:
     assert found, expression
     for match in found:
         assert match["metric"] in exported, expression
-        labels = set(MATCHER.findall(match["matchers"] or "")) - {"namespace"}  # a metric of Prometheus itself
+        labels = set(MATCHER.findall(match["matchers"] or "")) - OF_PROMETHEUS
         assert labels <= exported[match["metric"]], expression
 
 
@@ -128,6 +133,10 @@ def _exported() -> dict[str, set[str]]:
     service, registry = ServiceMetrics(), CollectorRegistry()
     service.observe_request(method="GET", route="/v1/gpus", status=200, duration_s=0.01)
     service.observe_refusal("slow-head")
+    service.observe_database_failure(Failure.UNAVAILABLE)
+    service.observe_removed({"jobs": 1})
+    service.observe_garbage_collection("ok")
+    ProcessMetrics(service.registry, Store("sqlite+aiosqlite:///fleetwright.db"))  # which no one opens
     jobs = JobMetrics(registry)
     jobs.observe_start(lane="work", wait_s=0.1)
     jobs.observe_end(kind="plan", lane="work", outcome="succeeded", run_s=1.0, cpu_s=1.0)
@@ -155,7 +164,9 @@ def _exported() -> dict[str, set[str]]:
     pages = service.render() + render_state(_state()) + generate_latest(registry) + guard_page() + router_page()
     families = text_string_to_metric_families(pages.decode())
     samples = itertools.chain.from_iterable(family.samples for family in families)
-    return {sample.name: set(sample.labels) for sample in samples}
+    rules = [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
+    recorded = {rule["record"]: set(rule["labels"]) for rule in rules if "record" in rule}
+    return {sample.name: set(sample.labels) for sample in samples} | recorded
 
 
 def _of_router() -> set[str]:

@@ -18,6 +18,7 @@ from api.jobs.executor import Executor
 from api.jobs.metrics import JobMetrics, add_build_info
 from api.jobs.outcome import JobLimits
 from api.jobs.process import ProcessExecutor
+from api.jobs.process_metrics import ProcessMetrics
 from api.jobs.ray_tasks import RayExecutor
 from api.jobs.worker import Worker, WorkerSettings
 from api.schemas.jobs import Lane
@@ -50,8 +51,9 @@ def worker(
     console = settings.log_format is LogFormat.CONSOLE
     configure_logs(level=settings.log_level, libraries=settings.log_level, console=console)
     registry = CollectorRegistry()
-    ProcessCollector(registry=registry, namespace="fleetwright_worker" if embedded else "")
-    if not embedded:
+    if embedded:
+        ProcessCollector(registry=registry, namespace="fleetwright_worker")
+    else:
         add_build_info(registry)
     asyncio.run(_work(settings, registry, metrics_at=(metrics_host, metrics_port), name=name, embedded=embedded))
 
@@ -83,11 +85,21 @@ async def _work(
         loop.add_signal_handler(number, running.stop)
     if embedded:
         loop.add_reader(sys.stdin.fileno(), lambda: None if os.read(sys.stdin.fileno(), 1) else running.stop())
+    measuring = None
+    if not embedded:
+        measuring = asyncio.create_task(ProcessMetrics(registry, store).measure_loop(stopped_within=_not_stopped))
     try:
         with served_metrics(*metrics_at, registry, alive=running.is_alive, late="beats are late"):
             await running.run()
     finally:
+        if measuring is not None:
+            measuring.cancel()
         await store.close()
+
+
+async def _not_stopped(seconds: float) -> bool:
+    await asyncio.sleep(seconds)
+    return False
 
 
 def worker_settings(settings: Settings) -> WorkerSettings:

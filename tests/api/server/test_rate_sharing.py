@@ -116,4 +116,4 @@ async def test_refusals_are_counted_by_reason(sqlite_service: RunningService) ->
         lines = (await reader.get("/metrics")).text.splitlines()
     assert 'fleetwright_refused_requests_total{reason="unauthorized"} 1.0' in lines
     assert 'fleetwright_refused_requests_total{reason="forbidden"} 2.0' in lines
-    assert 'fleetwright_refused_requests_total{reason="limited"} 0.0' in lines
+    assert 'fleetwright_refused_requests_total{reason="rate-limited"} 0.0' in lines
