@@ -165,6 +165,8 @@ def _service(name: str) -> App:
             from api.cli.targets.freeze import thaw_app as app
         case "jobs":
             from api.cli.jobs.group import app
+        case "projects":
+            from api.cli.admin.projects import app
         case "tokens":
             from api.cli.admin.tokens import app
         case "audit":
@@ -229,6 +231,7 @@ COMMANDS: Mapping[str, LazyCommand | LazyGroup] = {
     "targets": LazyCommand(_service, "Register running applications and assign plans to them."),
     "freeze": LazyCommand(_service, "Stop every write to every target, at once."),
     "thaw": LazyCommand(_service, "Lift the freeze."),
+    "projects": LazyCommand(_service, "List, set and delete projects and their quotas."),
     "tokens": LazyCommand(_service, "Create, list and revoke API tokens."),
     "audit": LazyCommand(_service, "Read and verify the audit."),
 }

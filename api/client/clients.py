@@ -23,7 +23,7 @@ class _Connected:
 
     _connection: Connection
 
-    def __init__(self, url: str, *, token: str | None = None) -> None:
+    def __init__(self, url: str, *, token: str | None = None, project: str | None = None) -> None:
         raise NotImplementedError
 
     @classmethod
@@ -38,6 +38,7 @@ class _Connected:
 class Client(_Connected, Sender, Methods):
     """A connection to the service; close it, or use it in a `with` block.
 
+    `project` is the one of everything that the client reads and creates; None: that of the token, or all.
     `transport` replaces the network, for tests and for calls inside one process.
     """
 
@@ -46,11 +47,12 @@ class Client(_Connected, Sender, Methods):
         url: str,
         *,
         token: str | None = None,
+        project: str | None = None,
         timeouts: Timeouts | None = None,
         retries: Retries | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        self._connection = make_connection(url=url, token=token, timeouts=timeouts, retries=retries)
+        self._connection = make_connection(url=url, token=token, timeouts=timeouts, retries=retries, project=project)
         self._http = httpx.Client(**self._connection.http_options(), transport=transport)
 
     def __enter__(self) -> Self:
@@ -89,6 +91,7 @@ class Client(_Connected, Sender, Methods):
 class AsyncClient(_Connected, AsyncSender, Methods):
     """A connection to the service; close it, or use it in an `async with` block.
 
+    `project` is the one of everything that the client reads and creates; None: that of the token, or all.
     `transport` replaces the network: `InProcessTransport(app)` calls a service inside this process.
     """
 
@@ -97,11 +100,12 @@ class AsyncClient(_Connected, AsyncSender, Methods):
         url: str,
         *,
         token: str | None = None,
+        project: str | None = None,
         timeouts: Timeouts | None = None,
         retries: Retries | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self._connection = make_connection(url=url, token=token, timeouts=timeouts, retries=retries)
+        self._connection = make_connection(url=url, token=token, timeouts=timeouts, retries=retries, project=project)
         self._http = httpx.AsyncClient(**self._connection.http_options(), transport=transport)
 
     async def __aenter__(self) -> Self:

@@ -1,6 +1,7 @@
 """Holds what both clients share: URL, token, timeouts and retries; and a transport to a service in this process."""
 
 import asyncio
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -12,6 +13,8 @@ from api.client.calls import Call
 from api.client.errors import ClientSettingsError
 from api.client.retries import Retries
 from api.client.tokens import BearerToken
+from api.schemas.names import NAME_PATTERN
+from api.schemas.projects import PROJECT_HEADER
 
 URL_VARIABLE = "FLEETWRIGHT_URL"
 DEFAULT_URL = "http://127.0.0.1:8400"
@@ -35,13 +38,15 @@ class Connection:
     auth: BearerToken | None
     timeouts: Timeouts
     retries: Retries
+    project: str | None = None
 
     def http_options(self) -> dict[str, Any]:
         """Return the arguments that `httpx.Client` and `httpx.AsyncClient` share."""
         return {
             "base_url": self.url,
             "auth": self.auth,
-            "headers": {"User-Agent": f"fleetwright/{version('fleetwright')}"},
+            "headers": {"User-Agent": f"fleetwright/{version('fleetwright')}"}
+            | ({PROJECT_HEADER: self.project} if self.project is not None else {}),
             # A redirect could carry the token to another host.
             "follow_redirects": False,
         }
@@ -83,13 +88,18 @@ class InProcessTransport(httpx.ASGITransport):
             await asyncio.wait(self._running)
 
 
-def make_connection(*, url: str, token: str | None, timeouts: Timeouts | None, retries: Retries | None) -> Connection:
+def make_connection(
+    *, url: str, token: str | None, timeouts: Timeouts | None, retries: Retries | None, project: str | None = None
+) -> Connection:
     """Validate the arguments of a client."""
+    if project is not None and not re.fullmatch(NAME_PATTERN, project):
+        raise ClientSettingsError(f"project: must be a name that matches {NAME_PATTERN}, got {project!r}")
     return Connection(
         url=_checked(url),
         auth=BearerToken(token) if token is not None else None,
         timeouts=timeouts or Timeouts(),
         retries=retries or Retries(),
+        project=project,
     )
 
 

@@ -102,6 +102,7 @@ CHANGES: Values = {
     "api.service.type": "NodePort",
     "api.service.port": 7,
     "api.service.annotations": {"a": "b"},
+    "api.tls.existingSecret": "certificate",
     "api.autoscaling.enabled": False,
     "api.autoscaling.minReplicas": 3,
     "api.autoscaling.maxReplicas": 7,

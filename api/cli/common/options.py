@@ -42,6 +42,10 @@ TokenFileOption = Annotated[
     Path | None,
     typer.Option("--token-file", metavar="FILE", help="File with the API token; else FLEETWRIGHT_TOKEN[_FILE]."),
 ]
+ProjectOption = Annotated[
+    str | None,
+    typer.Option("--project", metavar="NAME", help="Of what is read and created; else that of the token, or all."),
+]
 MostOption = Annotated[int, typer.Option("--most", metavar="N", min=1, help="Maximum number of entries, newest first.")]
 GpusOption = Annotated[
     Path | None, typer.Option("--gpus", metavar="FILE", help="GPU catalogue to lay over the shipped one.")
@@ -99,6 +103,19 @@ class RemoteOptions(ServiceOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectOptions(RemoteOptions):
+    """Holds the same and the project, for a command on what projects own."""
+
+    project: ProjectOption = None
+
+    def connect(self) -> AbstractContextManager["Client"]:
+        """Open a client of the project."""
+        from api.cli.common.remote import connect  # noqa: PLC0415 - on use, as above
+
+        return connect(self.url, self.token_file, project=self.project)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LocalOrRemoteOptions(RemoteOptions):
     """Holds the same for a command that computes locally without a service."""
 
@@ -106,7 +123,14 @@ class LocalOrRemoteOptions(RemoteOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExplicitRemoteOptions(RemoteOptions):
+class LocalOrProjectOptions(ProjectOptions):
+    """Holds the same for a command whose results belong to a project."""
+
+    url: RemoteUrlOption = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplicitRemoteOptions(ProjectOptions):
     """Holds the same for a command that uses a service only with `--url`: FLEETWRIGHT_URL never changes its output."""
 
     url: ExplicitUrlOption = None

@@ -27,10 +27,10 @@ StoredT = TypeVar("StoredT")
 
 
 @contextmanager
-def connect(url: str | None, token_file: Path | None) -> Iterator[Client]:
+def connect(url: str | None, token_file: Path | None, *, project: str | None = None) -> Iterator[Client]:
     service = url or DEFAULT_URL
     stamina.instrumentation.set_on_retry_hooks([])  # no log line per retry: the command reports the final result
-    with client_errors(service), Client(service, token=read_token(token_file)) as client:
+    with client_errors(service), Client(service, token=read_token(token_file), project=project) as client:
         yield client
 
 

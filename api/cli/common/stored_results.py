@@ -8,7 +8,7 @@ import typer
 
 from api.cli.common.console import print_line
 from api.cli.common.lazy_groups import App, new_app
-from api.cli.common.options import MostOption, RemoteOptions
+from api.cli.common.options import MostOption, ProjectOptions, RemoteOptions
 from api.cli.common.tables import Column, moment
 from api.schemas.results import RecordT, SummaryT
 
@@ -38,7 +38,8 @@ class StoredResults(Generic[RecordT, SummaryT]):
 
         @app.command("show", help=f"Show one {self.name}; with --format json also its request.")
         def show(
-            service: RemoteOptions, result_id: Annotated[str, typer.Argument(metavar="ID", help="As `list` prints it.")]
+            service: ProjectOptions,
+            result_id: Annotated[str, typer.Argument(metavar="ID", help="As `list` prints it.")],
         ) -> None:
             self.print_record(self.fetch(result_id, service), service)
 
@@ -47,7 +48,7 @@ class StoredResults(Generic[RecordT, SummaryT]):
     def add_list(self, app: App) -> None:
 
         @app.command("list", help=f"List the newest {self.name}s.")
-        def list_results(service: RemoteOptions, most: MostOption = 20) -> None:
+        def list_results(service: ProjectOptions, most: MostOption = 20) -> None:
             head = (Column(self.noun, of="id"), moment("at", of="created_at"), Column("by", of="created_by"))
             service.print_items((*head, *self.columns), self.newest, most=most)
 

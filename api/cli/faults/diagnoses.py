@@ -13,7 +13,7 @@ from api.cli.common.console import print_line, write
 from api.cli.common.errors import EXIT_NEGATIVE, InputError
 from api.cli.common.files import build_model, read_text, require_writable, write_whole
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.options import MostOption, RemoteOptions, ServiceOptions
+from api.cli.common.options import MostOption, ProjectOptions, ServiceOptions
 from api.cli.common.tables import Column, format_value, moment, number, print_fields
 from api.schemas.faults import DiagnosisRecord, DiagnosisReport
 from faults.bundle import read_bundle
@@ -40,13 +40,13 @@ app = new_app()
 
 
 @app.command("list")
-def list_diagnoses(service: RemoteOptions, most: MostOption = 20) -> None:
+def list_diagnoses(service: ProjectOptions, most: MostOption = 20) -> None:
     """List the newest diagnoses."""
     service.print_items(COLUMNS, lambda client: client.iter_diagnoses(), most=most)
 
 
 @app.command("show")
-def show(service: RemoteOptions, diagnosis_id: IdArgument) -> None:
+def show(service: ProjectOptions, diagnosis_id: IdArgument) -> None:
     """Show one diagnosis: class, place, onset, confidence and reason."""
     with service.connect() as client:
         found = client.get_diagnosis(diagnosis_id)
@@ -74,7 +74,7 @@ def bundle(
 
 
 @app.command("replay")
-def replay(service: RemoteOptions, diagnosis_id: IdArgument) -> None:
+def replay(service: ProjectOptions, diagnosis_id: IdArgument) -> None:
     """Replay the bundle of a diagnosis on the service; exit code 1 if it gives other diagnoses."""
     with service.connect() as client:
         found = client.replay_diagnosis_bundle(diagnosis_id)
@@ -93,7 +93,7 @@ def replay(service: RemoteOptions, diagnosis_id: IdArgument) -> None:
 
 @app.command("report")
 def report(
-    service: RemoteOptions,
+    service: ProjectOptions,
     file: Annotated[Path, typer.Argument(metavar="BUNDLE", help="As `faults monitor` or `faults replay` write it.")],
     job: Annotated[str, typer.Option(metavar="NAME", help="The monitored job.")],
     node: Annotated[

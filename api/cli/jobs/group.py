@@ -7,7 +7,7 @@ import typer
 from api.cli.common.console import print_line
 from api.cli.common.errors import EXIT_NEGATIVE
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.options import MostOption, RemoteOptions
+from api.cli.common.options import MostOption, ProjectOptions
 from api.cli.common.progress import description, follow
 from api.cli.common.tables import Column, moment
 from api.schemas.jobs import Job, JobState
@@ -27,7 +27,7 @@ COLUMNS = (
 
 @app.command("list")
 def list_jobs(
-    service: RemoteOptions,
+    service: ProjectOptions,
     most: MostOption = 20,
     state: Annotated[JobState | None, typer.Option("--state", help="Only jobs in this state.")] = None,
     kind: Annotated[str | None, typer.Option("--kind", metavar="KIND", help="Only jobs of this kind.")] = None,
@@ -37,7 +37,7 @@ def list_jobs(
 
 
 @app.command()
-def show(job_id: JobArgument, service: RemoteOptions) -> None:
+def show(job_id: JobArgument, service: ProjectOptions) -> None:
     """Show one job."""
     with service.connect() as client:
         job = client.get_job(job_id)
@@ -45,7 +45,7 @@ def show(job_id: JobArgument, service: RemoteOptions) -> None:
 
 
 @app.command()
-def watch(job_id: JobArgument, service: RemoteOptions) -> None:
+def watch(job_id: JobArgument, service: ProjectOptions) -> None:
     """Wait for the end of a job, with its progress; exit code 1 when it has no result."""
     with service.connect() as client:
         job = follow(client, client.get_job(job_id))
@@ -55,14 +55,14 @@ def watch(job_id: JobArgument, service: RemoteOptions) -> None:
 
 
 @app.command()
-def cancel(job_id: JobArgument, service: RemoteOptions) -> None:
+def cancel(job_id: JobArgument, service: ProjectOptions) -> None:
     """Cancel a job that waits or runs."""
     with service.connect() as client:
         job = client.cancel_job(job_id)
     _print(job, service)
 
 
-def _print(job: Job, service: RemoteOptions) -> None:
+def _print(job: Job, service: ProjectOptions) -> None:
     if service.printed(job):
         return
     print_line(f"{job.kind} {job.id}: {description(job)}")

@@ -10,7 +10,7 @@ from api.cli.catalogues.kinds import known_gpus
 from api.cli.common.errors import EXIT_NEGATIVE, InputError
 from api.cli.common.files import locate_errors, read_document
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.options import FileArgument, GpusOption, LocalOrRemoteOptions, RemoteOptions
+from api.cli.common.options import FileArgument, GpusOption, LocalOrProjectOptions, RemoteOptions
 from api.cli.common.progress import record_of
 from api.cli.common.stored_results import StoredResults
 from api.cli.common.tables import Column, number
@@ -45,7 +45,7 @@ plans_app = PLANS.app()
 
 @app.command()
 def plan(
-    service: LocalOrRemoteOptions,
+    service: LocalOrProjectOptions,
     file: FileArgument,
     gpus: GpusOption = None,
     models: ModelsOption = None,

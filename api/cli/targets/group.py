@@ -11,7 +11,7 @@ from api.cli.common.console import note, print_line
 from api.cli.common.errors import EXIT_NEGATIVE, CommandError, InputError
 from api.cli.common.files import read_file, write_whole
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.options import FileArgument, RemoteOptions, ServiceOptions
+from api.cli.common.options import FileArgument, ProjectOptions, ServiceOptions
 from api.cli.common.remote import put_document
 from api.cli.common.tables import Column, Table, moment, number, print_fields, print_table
 from api.cli.targets.changes import COLUMNS as CHANGE_COLUMNS
@@ -51,7 +51,7 @@ app = new_app()
 
 
 @app.command("list")
-def list_targets(service: RemoteOptions) -> None:
+def list_targets(service: ProjectOptions) -> None:
     """List the targets, each with the controller's last report."""
     with service.connect() as client:
         targets = [(target, _status(client, target.name)) for target in client.iter_targets()]
@@ -64,7 +64,7 @@ def list_targets(service: RemoteOptions) -> None:
 
 
 @app.command("show")
-def show(service: RemoteOptions, name: NameArgument) -> None:
+def show(service: ProjectOptions, name: NameArgument) -> None:
     """Show one target: its specification, the last report, the ready changes."""
     with service.connect() as client:
         target = client.get_target(name).document
@@ -85,7 +85,7 @@ def show(service: RemoteOptions, name: NameArgument) -> None:
 
 
 @app.command("put")
-def put(service: RemoteOptions, name: NameArgument, file: FileArgument) -> None:
+def put(service: ProjectOptions, name: NameArgument, file: FileArgument) -> None:
     """Register a target, or replace its specification."""
     spec = read_file(file, TargetSpec)
     with service.connect() as client:
@@ -99,7 +99,7 @@ def put(service: RemoteOptions, name: NameArgument, file: FileArgument) -> None:
 
 @app.command("set")
 def change(
-    service: RemoteOptions,
+    service: ProjectOptions,
     name: NameArgument,
     plan: Annotated[str | None, typer.Option(metavar="PLAN", help="Id of the plan to apply.")] = None,
     mode: Annotated[Mode | None, typer.Option(help="How far the controller may go.")] = None,
@@ -118,7 +118,7 @@ def change(
 
 @app.command("approve")
 def approve(
-    service: RemoteOptions,
+    service: ProjectOptions,
     name: NameArgument,
     digest: Annotated[
         str | None, typer.Option(metavar="DIGEST", help="Digest of the reviewed change set; default: the current one.")
@@ -140,7 +140,7 @@ def approve(
 
 
 @app.command("delete")
-def delete(service: RemoteOptions, name: NameArgument) -> None:
+def delete(service: ProjectOptions, name: NameArgument) -> None:
     """Delete a target.  Its application keeps running."""
     with service.connect() as client:
         client.delete_target(name, if_match=client.get_target(name).etag)
@@ -228,7 +228,7 @@ def _print_ready(status: TargetStatus) -> None:
         print_table(Table(MAPS, (_map_row(gpu, each) for gpu, each in sorted(status.expert_maps.items()))))
 
 
-def _print_target(target: Target, service: RemoteOptions) -> None:
+def _print_target(target: Target, service: ProjectOptions) -> None:
     if not service.printed(target):
         print_fields({"target": target.name, "version": target.version} | target.spec.model_dump(mode="json"))
 

@@ -1,6 +1,6 @@
 // The console: routes by the part of the address after `#`, so that every page has a link that survives a reload.
 
-import { can, loadSession, session, signOut } from "./lib/api.js";
+import { can, chooseProject, loadSession, projects, session, signOut } from "./lib/api.js";
 import { announce, h, put } from "./lib/dom.js";
 import { ago } from "./lib/format.js";
 import { problemBox, signInHref } from "./lib/ui.js";
@@ -116,6 +116,7 @@ function drawBar(section) {
     : matchMedia("(prefers-color-scheme: dark)").matches;
   put(
     document.getElementById("account"),
+    projects.names.length ? projectPicker() : null,
     h("a", { href: "docs" }, "API reference"),
     h("button", { class: "plain", type: "button", onclick: () => setTheme(dark ? "light" : "dark") }, dark ? "Light" : "Dark"),
     session.csrf_token
@@ -126,6 +127,22 @@ function drawBar(section) {
       : session.scopes.includes("admin")
         ? h("span", { class: "muted" }, "No sign-in needed")
         : h("a", { class: "button", href: signInHref() }, "Sign in"),
+  );
+}
+
+function projectPicker() {
+  const options = [["", "All projects"], ...projects.names.map((name) => [name, name])];
+  return h(
+    "select",
+    {
+      "aria-label": "Project",
+      onchange: async (event) => {
+        chooseProject(event.target.value || null);
+        await show();
+        document.querySelector("#account select")?.focus();
+      },
+    },
+    options.map(([value, text]) => h("option", { value, selected: value === (projects.chosen ?? "") }, text)),
   );
 }
 

@@ -102,7 +102,7 @@ def _info(
         actor=principal.actor,
         name=holder.name if holder is not None else None,
         scopes=tuple(sorted(principal.scopes)),
-        project=holder.project if holder is not None else None,
+        project=principal.project,
         csrf_token=csrf_token(secret) if secret is not None else None,
         expires_at=expires_at,
     )

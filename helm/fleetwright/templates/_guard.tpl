@@ -13,8 +13,7 @@
 {{- $_ := set $file "budget_token_file" "/etc/fleetwright/budget-token/token" -}}
 {{- end -}}
 {{- if $guard.apiToken.existingSecret -}}
-{{- $url := printf "http://%s-api:%v" (include "fleetwright.fullname" .) .Values.api.service.port -}}
-{{- $_ := set $file "budgets_from" (dict "url" $url "token_file" "/etc/fleetwright/api-token/token") -}}
+{{- $_ := set $file "budgets_from" (dict "url" (include "fleetwright.apiUrl" .) "token_file" "/etc/fleetwright/api-token/token") -}}
 {{- end -}}
 {{- merge $file $guard.config | toJson -}}
 {{- end -}}

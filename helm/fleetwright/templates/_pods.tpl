@@ -64,3 +64,36 @@ securityContext:
       - key: {{ .key }}
         path: token
 {{- end -}}
+
+{{/* URL of the API's Service. */}}
+{{- define "fleetwright.apiUrl" -}}
+{{ ternary "https" "http" (not (empty .Values.api.tls.existingSecret)) }}://{{ include "fleetwright.fullname" . }}-api:{{ .Values.api.service.port }}
+{{- end -}}
+
+{{/* With TLS of the API, its clients trust the authority in the same Secret: variable, mount and volume. */}}
+{{- define "fleetwright.apiTrustEnv" -}}
+{{- if .Values.api.tls.existingSecret }}
+- name: SSL_CERT_FILE
+  value: /etc/fleetwright/api-ca/ca.crt
+{{- end }}
+{{- end -}}
+
+{{- define "fleetwright.apiTrustMount" -}}
+{{- if .Values.api.tls.existingSecret }}
+- name: api-ca
+  mountPath: /etc/fleetwright/api-ca
+  readOnly: true
+{{- end }}
+{{- end -}}
+
+{{- define "fleetwright.apiTrustVolume" -}}
+{{- with .Values.api.tls.existingSecret }}
+- name: api-ca
+  secret:
+    secretName: {{ . }}
+    defaultMode: 0440
+    items:
+      - key: ca.crt
+        path: ca.crt
+{{- end }}
+{{- end -}}

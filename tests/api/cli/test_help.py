@@ -94,6 +94,7 @@ def test_the_set_of_commands_is_complete() -> None:
         *("jobs list", "jobs show", "jobs watch", "jobs cancel"),
         *("freeze", "thaw", "controller plan"),
         *(
+            *(f"projects {verb}" for verb in ("list", "show", "put", "delete")),
             "tokens create",
             "tokens list",
             "tokens revoke",

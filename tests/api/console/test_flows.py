@@ -324,3 +324,26 @@ def test_a_session_that_ends_leads_to_the_sign_in(page: Page, stage: Stage) -> N
     page.fill("API token", ADMIN_TOKEN)
     page.click("Sign in", tag="form button")
     page.wait_text("Stored plans")
+
+
+def test_a_caller_with_several_projects_chooses_one(page: Page, stage: Stage) -> None:
+    """Everything that a page reads then belongs to the project, also after a reload."""
+    picker = "document.querySelector('#account select')"
+    page.send("Page.reload")
+    page.wait_text("Every target")
+    assert page.evaluate(f"{picker} === null"), "with one project there is nothing to choose"
+    stage.call("PUT", "projects/team-a", {"quotas": {}}, **{"If-None-Match": "*"})
+    page.send("Page.reload")
+    page.wait(f"{picker}?.options.length === 3", what="the picker of projects")
+    page.wait_text("chat", within=MAIN)
+    change = f"{picker}.value = 'team-a'; {picker}.dispatchEvent(new Event('change'))"
+    page.evaluate(change)
+    page.wait(f"!{MAIN}.innerText.includes('chat')", what="the targets of team-a: none")
+    assert page.evaluate(f"document.activeElement === {picker}"), "the focus stays on the picker"
+    page.send("Page.reload")
+    page.wait(f"{picker}?.value === 'team-a'", what="the choice after a reload")
+    page.evaluate(f"{picker}.value = ''; {picker}.dispatchEvent(new Event('change'))")
+    page.wait_text("chat", within=MAIN)
+    version = stage.call("GET", "projects/team-a")["version"]
+    assert version == 1
+    stage.call("DELETE", "projects/team-a", **{"If-Match": "*"})

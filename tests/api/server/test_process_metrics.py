@@ -67,7 +67,7 @@ async def test_a_blocked_event_loop_is_measured(sqlite_url: str) -> None:
     pauses = iter([False, True])
 
     async def stopped_within(seconds: float) -> bool:
-        time.sleep(seconds + 0.2)  # blocks the loop instead of sleeping on it
+        time.sleep(seconds + 0.2)  # noqa: ASYNC251 - blocks the loop on purpose
         return next(pauses)
 
     await ProcessMetrics(registry, store).measure_loop(stopped_within=stopped_within)

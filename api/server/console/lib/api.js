@@ -12,11 +12,16 @@ export class Problem extends Error {
 
 export const session = { actor: null, name: null, scopes: [], project: null, csrf_token: null, expires_at: null };
 
+// The projects among which the caller may choose; none where it has one only. `chosen` null: all of them.
+export const projects = { names: [], chosen: null };
+const PROJECT_KEY = "fleetwright-project";
+
 export const can = (scope) => session.scopes.includes(scope) || session.scopes.includes("admin");
 
 export async function call(method, path, { body, headers = {}, signal, text = false } = {}) {
   const sent = { Accept: "application/json, */*;q=0.5", ...headers };
   if (body !== undefined) sent["Content-Type"] = "application/json";
+  if (projects.chosen !== null) sent["Fleetwright-Project"] = projects.chosen;
   if (method !== "GET" && session.csrf_token) sent["X-CSRF-Token"] = session.csrf_token;
   let response;
   try {
@@ -136,12 +141,42 @@ export async function loadSession() {
     if (!(error instanceof Problem) || error.status !== 401) throw error;
     Object.assign(session, { actor: null, name: null, scopes: [], project: null, csrf_token: null, expires_at: null });
   }
+  await loadProjects();
   return session;
+}
+
+async function loadProjects() {
+  projects.chosen = null;
+  const found = session.project === null && can("read") ? await list("v1/projects").catch(() => []) : [];
+  const names = [...new Set(["default", ...found.map((each) => each.name)])].sort();
+  projects.names = names.length > 1 ? names : [];
+  const before = remembered();
+  if (projects.names.includes(before)) projects.chosen = before;
+}
+
+export function chooseProject(name) {
+  projects.chosen = name;
+  results.clear();
+  try {
+    if (name === null) sessionStorage.removeItem(PROJECT_KEY);
+    else sessionStorage.setItem(PROJECT_KEY, name);
+  } catch {
+    // Storage is blocked: the choice lasts as long as the page.
+  }
+}
+
+function remembered() {
+  try {
+    return sessionStorage.getItem(PROJECT_KEY);
+  } catch {
+    return null;
+  }
 }
 
 export async function signIn(token) {
   const answer = await call("POST", "v1/session", { headers: { Authorization: `Bearer ${token}` } });
   Object.assign(session, answer.data);
+  await loadProjects();
 }
 
 export async function signOut() {
