@@ -5,7 +5,7 @@ same calls, so neither contains anything about the API.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from http import HTTPStatus
@@ -21,6 +21,7 @@ from api.schemas.jobs import Job
 from api.schemas.leases import LEASE_HEADER, LeaseTerm
 from api.schemas.pages import Page
 from api.schemas.results import RecordT, RequestT, ResultType, SummaryT
+from api.tracing import Span, SpanKind, span
 from fleet.documents import IGNORE_UNKNOWN, dotted, item_problems
 from fleet.errors import DocumentError, Problem
 
@@ -89,6 +90,11 @@ def connection_errors(call: Call[Any]) -> Iterator[None]:
     except httpx.RequestError as error:
         reason = str(error) or type(error).__name__
         raise ConnectionFailedError(f"{call}: {reason}", sent=not isinstance(error, _NOTHING_SENT)) from error
+
+
+def call_span(call: Call[Any]) -> AbstractContextManager[Span]:
+    """Record one attempt of a call as a span."""
+    return span(call.method, kind=SpanKind.CLIENT, http__request__method=call.method, url__path=call.path)
 
 
 def next_page(call: Call[Page[ItemT]], page: Page[ItemT]) -> Call[Page[ItemT]] | None:

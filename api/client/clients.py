@@ -7,7 +7,7 @@ from typing import Self, TypeVar
 
 import httpx
 
-from api.client.calls import Call, connection_errors, next_page
+from api.client.calls import Call, call_span, connection_errors, next_page
 from api.client.methods import AsyncSender, Methods, Sender
 from api.client.retries import Retries
 from api.client.tokens import token_from_environment
@@ -83,9 +83,11 @@ class Client(_Connected, Sender, Methods):
             following = next_page(following, page)
 
     def _exchange(self, call: Call[ResultT]) -> ResultT:
-        with connection_errors(call):
-            response = self._http.request(**self._connection.request_options(call))
-        return call.result_of(response)
+        with call_span(call) as sent:
+            with connection_errors(call):
+                response = self._http.request(**self._connection.request_options(call))
+            sent.set(http__response__status_code=response.status_code)
+            return call.result_of(response)
 
 
 class AsyncClient(_Connected, AsyncSender, Methods):
@@ -137,6 +139,8 @@ class AsyncClient(_Connected, AsyncSender, Methods):
             following = next_page(following, page)
 
     async def _exchange(self, call: Call[ResultT]) -> ResultT:
-        with connection_errors(call):
-            response = await self._http.request(**self._connection.request_options(call))
-        return call.result_of(response)
+        with call_span(call) as sent:
+            with connection_errors(call):
+                response = await self._http.request(**self._connection.request_options(call))
+            sent.set(http__response__status_code=response.status_code)
+            return call.result_of(response)

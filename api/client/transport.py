@@ -15,6 +15,7 @@ from api.client.retries import Retries
 from api.client.tokens import BearerToken
 from api.schemas.names import NAME_PATTERN
 from api.schemas.projects import PROJECT_HEADER
+from api.tracing import TRACEPARENT, current_traceparent
 
 URL_VARIABLE = "FLEETWRIGHT_URL"
 DEFAULT_URL = "http://127.0.0.1:8400"
@@ -58,7 +59,7 @@ class Connection:
             "method": call.method,
             "url": call.path,
             "params": call.query,
-            "headers": call.headers,
+            "headers": _with_trace(call.headers),
             "content": call.body,
             "timeout": httpx.Timeout(
                 connect=limits.connect_s, read=limits.read_s + call.work_s, write=limits.write_s, pool=limits.pool_s
@@ -106,6 +107,12 @@ def make_connection(
 def url_from_environment(environment: Mapping[str, str]) -> str:
     """Return the URL of the environment; else the one of `make run`."""
     return environment.get(URL_VARIABLE) or DEFAULT_URL
+
+
+def _with_trace(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """Add the traceparent, so that the spans of the service belong to the trace of the caller."""
+    traceparent = current_traceparent()
+    return headers if traceparent is None else {**headers, TRACEPARENT: traceparent}
 
 
 def _checked(text: str) -> httpx.URL:

@@ -37,8 +37,10 @@ from api.jobs.outcome import (
     lost,
 )
 from api.jobs.reuse import content_of, earlier_result
+from api.jobs.running import FencedError, RunningJob, job_context
 from api.schemas.jobs import JobState, Lane
 from api.store import DatabaseUnavailableError, JobRecord, Store, Transaction, WorkerRecord
+from api.tracing import span
 
 BEAT_S: Final = 0.5
 MAX_ATTEMPTS: Final = 3
@@ -67,21 +69,6 @@ class WorkerSettings:
     idle_poll_s: float = IDLE_POLL_S
 
 
-class _FencedError(Exception):
-    """Another worker has taken over the job."""
-
-
-@dataclass(slots=True)
-class _Running:
-    job: JobRecord
-    task: asyncio.Task[None] | None = None
-    execution: asyncio.Task[Finished] | None = None
-    progress: tuple[str | None, float | None] = (None, None)
-    stored: tuple[str | None, float | None] = (None, None)
-    is_cancelled: bool = False
-    is_requeued: bool = False
-
-
 class Worker:
     """Runs until it is stopped.  `now` dates rows; `monotonic_s` measures how long others stand still."""
 
@@ -101,7 +88,7 @@ class Worker:
         self._metrics = metrics
         self._now = now
         self._monotonic_s = monotonic_s
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, RunningJob] = {}
         self._starts = {lane: Starts() for lane in Lane}
         self._watch = WorkerWatch(settings.id)
         self._beats = 0
@@ -184,25 +171,28 @@ class Worker:
         if job is not None:
             starts.add(chosen)
             self._metrics.observe_start(lane=job.lane, wait_s=(now - job.created_at).total_seconds())
-            mine = self._running[job.id] = _Running(job)
+            mine = self._running[job.id] = RunningJob(job)
             mine.task = beside.create_task(self._work(mine))
         return True  # another worker was faster: there may be more
 
     def _busy_slots(self, lane: Lane) -> int:
         return sum(running.job.lane == lane for running in self._running.values())
 
-    async def _work(self, running: _Running) -> None:
+    async def _work(self, running: RunningJob) -> None:
         """Run one job and store its end, unless it goes back to the queue."""
         job, begun_s = running.job, self._monotonic_s()
         outcome, cpu_s = "requeued", 0.0
         try:
-            with structlog.contextvars.bound_contextvars(job=job.id, kind=job.kind, request_id=job.request_id):
+            with job_context(job) as traced:
                 finished = await self._finished(running)
+                running.phases.end()
                 if finished is not None:
-                    await self._store_any_end(job, finished)
+                    with span("store the result"):
+                        await self._store_any_end(job, finished)
                     cpu_s = finished.cpu_s
                     outcome = finished.outcome.kind if isinstance(finished.outcome, JobFailure) else "succeeded"
-        except _FencedError:
+                traced.set(fleetwright__job__outcome=outcome, fleetwright__job__cpu_s=cpu_s)
+        except FencedError:
             outcome = "fenced"
             log.warning("job_fenced", job=job.id)
         except DatabaseUnavailableError:
@@ -213,7 +203,7 @@ class Worker:
             run_s = self._monotonic_s() - begun_s
             self._metrics.observe_end(kind=job.kind, lane=job.lane, outcome=outcome, run_s=run_s, cpu_s=cpu_s)
 
-    async def _finished(self, running: _Running) -> Finished | None:
+    async def _finished(self, running: RunningJob) -> Finished | None:
         """Return the end of a job; None when the worker ends before, so that the job is queued again."""
         try:
             return await self._outcome(running)
@@ -227,18 +217,22 @@ class Worker:
             log.exception("job_broke")
             return Finished(defect())
 
-    async def _outcome(self, running: _Running) -> Finished:
+    async def _outcome(self, running: RunningJob) -> Finished:
         job = running.job
         kind = kind_named(job.kind)
-        task, cached = await self._until_stored(lambda: self._prepare(kind, job))
+        with span("read the inputs"):
+            task, cached = await self._until_stored(lambda: self._prepare(kind, job))
         if cached is not None:
             return Finished(cached)
         if running.is_cancelled or running.is_requeued:
             raise asyncio.CancelledError
         limits = Limits(memory_mib=self._settings.memory_mib, deadline_s=job.deadline_s, lane=Lane(job.lane))
 
+        running.phases.enter("start the process")
+
         def report(phase: str, share: float | None) -> None:
             running.progress = (phase, share)
+            running.phases.enter(phase)
 
         running.execution = asyncio.create_task(self._executor.run(task, limits=limits, report=report))
         finished = await running.execution
@@ -256,7 +250,7 @@ class Worker:
         """Store the end; if that is impossible, store that the job failed, so that it is not held for ever."""
         try:
             await self._until_stored(lambda: self._store_end(job, finished))
-        except (_FencedError, DatabaseUnavailableError):
+        except (FencedError, DatabaseUnavailableError):
             raise
         except Exception:
             log.exception("job_not_stored")
@@ -294,7 +288,7 @@ class Worker:
                 cpu_s=finished.cpu_s,
             )
             if not held:
-                raise _FencedError
+                raise FencedError
             if isinstance(outcome, Solved) and kind is not None and kind.store is not None:
                 await kind.store(tx, job, outcome, now)
         if isinstance(outcome, Solved) and outcome.observed:

@@ -27,6 +27,7 @@ from api.server.projects import refuse_over_quota
 from api.server.settings import Settings
 from api.server.uuid7 import new_id
 from api.store import DatabaseUnavailableError, JobRecord, KeyTakenError, Store, Transaction
+from api.tracing import current_traceparent
 
 FIRST_POLL_S: Final = 0.005
 LAST_POLL_S: Final = 0.1
@@ -87,6 +88,7 @@ class Jobs:
             parent=new.parent,
             subject=new.subject,
             deadline_s=self._settings.job_deadline_s,
+            trace=current_traceparent(),
         )
         try:
             async with self._store.transaction() as tx:

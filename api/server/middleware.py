@@ -23,6 +23,7 @@ from api.server.metrics import ServiceMetrics
 from api.server.problems import PROBLEM_KIND, RETRY_AFTER_S, ProblemError, problem_response, to_problem
 from api.server.settings import is_loopback
 from api.server.uuid7 import new_id
+from api.tracing import TRACEPARENT, Span, SpanKind, current_trace_id, span
 
 REQUEST_ID = "x-request-id"
 REQUEST_ID_FORM = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -65,9 +66,20 @@ class RequestObserver:
         given = Headers(scope=scope).get(REQUEST_ID, "")
         request_id = given if REQUEST_ID_FORM.fullmatch(given) else new_id(self._now())
         with request_context(request_id):
-            await self._handle(scope, receive, send, request_id=request_id)
+            if scope["path"] in ROUTINE_PATHS:
+                await self._handle(scope, receive, send, request_id=request_id)
+                return
+            parent = Headers(scope=scope).get(TRACEPARENT)
+            with span(
+                _method(scope), kind=SpanKind.SERVER, parent=parent, fleetwright__request_id=request_id
+            ) as traced:
+                if (trace_id := current_trace_id()) is not None:
+                    structlog.contextvars.bind_contextvars(trace_id=trace_id)
+                await self._handle(scope, receive, send, request_id=request_id, traced=traced)
 
-    async def _handle(self, scope: Scope, receive: Receive, send: Send, *, request_id: str) -> None:
+    async def _handle(
+        self, scope: Scope, receive: Receive, send: Send, *, request_id: str, traced: Span | None = None
+    ) -> None:
         started_s = time.perf_counter()
         status = 0
 
@@ -95,11 +107,11 @@ class RequestObserver:
                 await problem_response(to_problem(error), instance=scope["path"])(scope, receive, send_observed)
         finally:
             self._end(scope, status=status or 499, duration_s=time.perf_counter() - started_s)
+            if traced is not None:
+                _describe(traced, scope, status=status or 499)
 
     def _end(self, scope: Scope, *, status: int, duration_s: float) -> None:
-        # The route template: the path itself would create one series per plan.
-        route = getattr(scope.get("route"), "path", "unmatched")
-        method = scope["method"] if scope["method"] in METHODS else "other"  # a caller may send any method
+        route, method = _route(scope), _method(scope)
         problem = scope.get("state", {}).get(PROBLEM_KIND)
         self._metrics.observe_request(method=method, route=route, status=status, duration_s=duration_s, problem=problem)
         self._access_audit.observe(
@@ -122,6 +134,29 @@ class RequestObserver:
             status=int(status),
             duration_ms=round(duration_s * 1000, 2),
         )
+
+
+def _route(scope: Scope) -> str:
+    """Return the route template: the path itself would create one series per plan."""
+    return getattr(scope.get("route"), "path", "unmatched")
+
+
+def _method(scope: Scope) -> str:
+    return scope["method"] if scope["method"] in METHODS else "other"  # a caller may send any method
+
+
+def _describe(traced: Span, scope: Scope, *, status: int) -> None:
+    """Name the span of a request as OpenTelemetry's conventions do."""
+    traced.rename(f"{_method(scope)} {_route(scope)}")
+    traced.set(
+        http__request__method=_method(scope),
+        http__route=_route(scope),
+        url__path=scope["path"],
+        http__response__status_code=int(status),
+        fleetwright__actor=structlog.contextvars.get_contextvars().get("actor"),
+    )
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        traced.fail(f"status {status}")
 
 
 def _shutting_down() -> ProblemError:

@@ -204,6 +204,7 @@ class JobRecord:
     cancel_requested: bool = False
     cpu_s: float | None = None
     failure: str | None = None  # JSON of a problem
+    trace: str | None = None  # the traceparent of its request
 
 
 @dataclass(frozen=True, slots=True)

@@ -235,6 +235,7 @@ class JobRow(Base):
     request: Mapped[str | None] = mapped_column(Text)
     output: Mapped[str | None] = mapped_column(Text)
     failure: Mapped[str | None] = mapped_column(Text)
+    trace: Mapped[str | None] = mapped_column(String(55))  # the traceparent of its request
 
 
 class WorkerRow(Base):

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from api.tracing import span
 from deploy.common.clock import Clock
 from deploy.common.leader_election import Leadership, LeaseRole
 
@@ -94,7 +95,8 @@ class LeaderLoop:
         return self._counted(rest, started_s)
 
     async def _counted(self, rest: Coroutine[Any, Any, bool], started_s: float) -> bool:
-        ok = await rest
+        with span("reconcile"):
+            ok = await rest
         duration_s = self.clock.steady_s() - started_s
         self.metrics.count_reconcile(ok=ok, duration_s=duration_s, at=self.clock.now())
         return ok

@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 from api.client import ApiError, AsyncClient, NotFoundError
 from api.schemas.pages import PAGE_LIMIT_MAX
 from api.schemas.targets import Phase, Target, TargetStatus
+from api.tracing import span
 from deploy.actuators.base import Step
 from deploy.actuators.registry import ActuatorFactory
 from deploy.common.backoff import Backoff
@@ -114,9 +115,11 @@ class Controller:
     async def _reconcile(self, target: Target) -> bool:
         try:
             async with self._slots:
-                status, _state = await self._reconciler.reconcile(target)
-                self._note_outcome(target, status)
-                return await self._report(target, status)
+                with span("reconcile target", fleetwright__target=target.name) as traced:
+                    status, _state = await self._reconciler.reconcile(target)
+                    traced.set(fleetwright__phase=status.phase.value)
+                    self._note_outcome(target, status)
+                    return await self._report(target, status)
         except Exception:
             # A defect in one target must not stop the others.
             log.exception("reconcile_error", target=target.name)

@@ -18,6 +18,7 @@ from api.schemas.plans import PlanRecord
 from api.schemas.probes import HealthProbe
 from api.schemas.target_state import Approval, TargetState
 from api.schemas.targets import Mode, Phase, Target, TargetStatus
+from api.tracing import span
 from deploy.actuators.base import Actuator, ConfigWrite, Step
 from deploy.actuators.registry import ActuatorFactory
 from deploy.common.clock import Clock
@@ -131,7 +132,8 @@ class Reconciler:
     async def _observe(self, state: ReconcileState) -> Outcome:
         spec = state.target.spec
         actuator = self.actuators(spec.application)
-        state.observation = await actuator.observe()
+        with span("observe", fleetwright__application=spec.application.kind):
+            state.observation = await actuator.observe()
         if self._applies(state.target) and (spec.plan_id is not None or spec.require_approval):
             await self._load_state(state)
         if spec.plan_id is None:
@@ -307,7 +309,8 @@ class Reconciler:
 
     async def _take_step(self, state: ReconcileState, actuator: Actuator, step: Step) -> None:
         async with self.leadership.acting():
-            await actuator.apply(step)
+            with span("apply", fleetwright__part=step.part, fleetwright__replicas=step.replicas_after):
+                await actuator.apply(step)
         self.metrics.wrote(target=state.target.name, kind="scale")
         log.info(
             "replicas_requested",
@@ -321,7 +324,8 @@ class Reconciler:
     async def _write_config(self, state: ReconcileState, actuator: Actuator, change: ConfigChange) -> None:
         write = ConfigWrite(deployment=change.deployment, key=change.key, value=change.value)
         async with self.leadership.acting():
-            await actuator.apply(write)
+            with span("apply", fleetwright__deployment=write.deployment, fleetwright__key=write.key):
+                await actuator.apply(write)
         self.metrics.wrote(target=state.target.name, kind=change.key)
         log.info(
             "config_written",

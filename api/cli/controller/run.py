@@ -26,6 +26,7 @@ from api.cli.controller.ray import COMMANDS as ON_RAY
 from api.client import AsyncClient
 from api.client.transport import DEFAULT_URL
 from api.schemas.target_hosts import AllowedHosts
+from api.tracing import tracing
 from deploy.common.clock import Clock
 from deploy.common.kubernetes_client import KubernetesAccess
 from deploy.common.leader_election import Leadership, LeaseSettings, new_holder
@@ -75,7 +76,9 @@ def run(
         allowed=allowed_hosts(target_host),
         once=once,
     )
-    if asyncio.run(run_until_sigterm(work)) is False:
+    with tracing("fleetwright-controller"):
+        done = asyncio.run(run_until_sigterm(work))
+    if done is False:
         raise typer.Exit(EXIT_NEGATIVE)
 
 

@@ -17,6 +17,7 @@ from api.cli.common.remote import client_errors, read_token
 from api.cli.common.tables import Column, moment, print_fields
 from api.client import AsyncClient
 from api.client.transport import DEFAULT_URL
+from api.tracing import tracing
 from deploy.common.leader_loop import Liveness
 from deploy.common.logs import configure_logs
 from deploy.common.shutdown import run_until_sigterm
@@ -80,7 +81,11 @@ def run(
     with client_errors(url or DEFAULT_URL):
         client = AsyncClient(url or DEFAULT_URL, token=read_token(token_file))
     registry, liveness = CollectorRegistry(), Liveness()
-    with joined(address, namespace), served_metrics(metrics_host, metrics_port, registry, alive=liveness.is_alive):
+    with (
+        tracing("fleetwright-remediation"),
+        joined(address, namespace),
+        served_metrics(metrics_host, metrics_port, registry, alive=liveness.is_alive),
+    ):
         from deploy.remediation.controller import RemediationSettings  # noqa: PLC0415 - needs Ray
         from deploy.remediation.process import RemediationOptions, run_remediation  # noqa: PLC0415
 

@@ -25,6 +25,7 @@ from api.server.front import FrontLimits, front_config, within_file_limit
 from api.server.settings import LogFormat
 from api.server.tokens import BootstrapTokenError
 from api.store import Store
+from api.tracing import tracing
 from deploy.common.logs import configure_logs
 
 SHUTDOWN_GRACE_S = 20  # for requests in flight
@@ -100,7 +101,7 @@ def serve(
     settings = read_settings(host=host, port=port, anonymous_read=anonymous_read, insecure_no_auth=insecure_no_auth)
     console = settings.log_format is LogFormat.CONSOLE
     configure_logs(level=settings.log_level, libraries=settings.log_level, console=console)
-    with sole_server(settings):
+    with sole_server(settings), tracing("fleetwright-api"):
         asyncio.run(_serve(settings, with_controller=controller, with_worker=worker))
 
 

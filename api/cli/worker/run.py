@@ -24,6 +24,7 @@ from api.jobs.worker import Worker, WorkerSettings
 from api.schemas.jobs import Lane
 from api.server.settings import LogFormat, Settings
 from api.store import Store
+from api.tracing import tracing
 from deploy.common.logs import configure_logs
 
 app = new_app()
@@ -55,7 +56,8 @@ def worker(
         ProcessCollector(registry=registry, namespace="fleetwright_worker")
     else:
         add_build_info(registry)
-    asyncio.run(_work(settings, registry, metrics_at=(metrics_host, metrics_port), name=name, embedded=embedded))
+    with tracing("fleetwright-worker"):
+        asyncio.run(_work(settings, registry, metrics_at=(metrics_host, metrics_port), name=name, embedded=embedded))
 
 
 async def _work(

@@ -59,6 +59,7 @@ def upgrade() -> None:
         sa.Column("request", sa.Text),
         sa.Column("output", sa.Text),
         sa.Column("failure", sa.Text),
+        sa.Column("trace", sa.String(55)),
         sa.PrimaryKeyConstraint("id", name="pk_jobs"),
     )
     op.create_index("ix_jobs_state", "jobs", ["state", "lane", "id"])
