@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -23,7 +24,7 @@ class _Connected:
 
     _connection: Connection
 
-    def __init__(self, url: str, *, token: str | None = None, project: str | None = None) -> None:
+    def __init__(self, url: str, *, token: str | Path | None = None, project: str | None = None) -> None:
         raise NotImplementedError
 
     @classmethod
@@ -46,7 +47,7 @@ class Client(_Connected, Sender, Methods):
         self,
         url: str,
         *,
-        token: str | None = None,
+        token: str | Path | None = None,
         project: str | None = None,
         timeouts: Timeouts | None = None,
         retries: Retries | None = None,
@@ -101,7 +102,7 @@ class AsyncClient(_Connected, AsyncSender, Methods):
         self,
         url: str,
         *,
-        token: str | None = None,
+        token: str | Path | None = None,
         project: str | None = None,
         timeouts: Timeouts | None = None,
         retries: Retries | None = None,

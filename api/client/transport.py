@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -90,7 +91,12 @@ class InProcessTransport(httpx.ASGITransport):
 
 
 def make_connection(
-    *, url: str, token: str | None, timeouts: Timeouts | None, retries: Retries | None, project: str | None = None
+    *,
+    url: str,
+    token: str | Path | None,
+    timeouts: Timeouts | None,
+    retries: Retries | None,
+    project: str | None = None,
 ) -> Connection:
     """Validate the arguments of a client."""
     if project is not None and not re.fullmatch(NAME_PATTERN, project):

@@ -48,6 +48,7 @@ from api.server.service import Service
 from api.server.settings import Settings
 from api.server.shared_page import SharedPage
 from api.server.token_cache import TokenCache
+from api.server.token_review import TokenReviewer
 from api.server.tokens import make_first_token, read_bootstrap_token
 from api.store import Store
 
@@ -89,6 +90,7 @@ def create_app(
     )
     limiter = RateLimiter(per_s=settings.rate_limit_per_s, burst=settings.rate_limit_burst, monotonic_s=monotonic_s)
     access_audit = AccessAudit(store=store, level=settings.audit_level, now=now)
+    reviewer = TokenReviewer(settings, monotonic_s=monotonic_s) if settings.kubernetes_tokens else None
     app = FastAPI(
         title="Fleetwright",
         version=version("fleetwright"),
@@ -100,6 +102,7 @@ def create_app(
             bootstrap_token=bootstrap_token,
             show_first_token=show_first_token,
             process_metrics=ProcessMetrics(metrics.registry, store),
+            reviewer=reviewer,
         ),
         openapi_url=None,  # FastAPI's route renders the document for each request; see `routes.api_docs`
         docs_url=None,  # FastAPI's page loads scripts from another site; see `routes.api_docs`
@@ -115,6 +118,7 @@ def create_app(
         now=now,
         static_tokens=static_tokens,
         oidc=OidcVerifier(settings, now=now, monotonic_s=monotonic_s) if settings.oidc_issuer is not None else None,
+        reviewer=reviewer,
     )
     app.state.session_limiter = RateLimiter(per_s=0.5, burst=20, monotonic_s=monotonic_s)  # of one token
     app.router.routes.extend(_api_routes())
@@ -167,6 +171,7 @@ def _lifespan(
     bootstrap_token: str | None,
     show_first_token: Callable[[str], None] | None,
     process_metrics: ProcessMetrics,
+    reviewer: TokenReviewer | None,
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -198,6 +203,8 @@ def _lifespan(
         await service.jobs.close()
         await service.metrics_page.close()
         await service.body_checker.close()
+        if reviewer is not None:
+            await reviewer.close()
         await service.store.close()
 
     return lifespan

@@ -25,6 +25,7 @@ from api.server.problems import ProblemError
 from api.server.sessions import require_csrf_token, session_cookie
 from api.server.settings import Settings
 from api.server.token_cache import TokenCache
+from api.server.token_review import TokenReviewer
 
 TOKEN_FORM = re.compile(r"fw_(?P<id>[a-z0-9]{12})_(?P<secret>[A-Za-z0-9_-]{43})")
 
@@ -66,12 +67,13 @@ class Authenticator:
         now: Callable[[], datetime],
         static_tokens: Sequence[StaticToken] = (),
         oidc: OidcVerifier | None = None,
+        reviewer: TokenReviewer | None = None,
     ) -> None:
         self._tokens = tokens
         self._settings = settings
         self._limiter = limiter
         self._now = now
-        self._oidc = oidc
+        self._oidc, self._reviewer = oidc, reviewer
         self._static = {token_hash(known.token): known.principal for known in static_tokens}
 
     async def authenticate(
@@ -119,9 +121,14 @@ class Authenticator:
         return Principal(actor=actor_of(opener.id), scopes=known_scopes(record.scopes), project=record.project)
 
     async def _of_issuer(self, token: str, project: str | None) -> Principal | None:
-        if self._oidc is None or not looks_like_jwt(token):
+        if not looks_like_jwt(token):
             return None
-        if (found := await self._oidc.identify(token, project=project)) is None:
+        source: OidcVerifier | TokenReviewer | None = self._oidc
+        if self._reviewer is not None and self._reviewer.is_addressed(token):
+            source = self._reviewer
+        if self._oidc is not None and self._oidc.is_issuer_of(token):  # both may have the same audience
+            source = self._oidc
+        if source is None or (found := await source.identify(token, project=project)) is None:
             return None
         actor, grant = found
         return Principal(actor=actor, scopes=grant.scopes, project=grant.project)

@@ -14,7 +14,7 @@ from typing import Any, Final
 import httpx
 import structlog
 
-from api.schemas.tokens import TokenScope
+from api.server.group_grants import joined_grant
 from api.server.problems import service_unavailable
 from api.server.settings import GroupGrant, Settings, is_secure_url
 from fleet.errors import FleetwrightError
@@ -45,6 +45,14 @@ class OidcVerifier:
         self._settings, self._now = settings, now
         self._keys = _KeySet(settings.oidc_issuer or "", parse=jwt.PyJWK, monotonic_s=monotonic_s)
 
+    def is_issuer_of(self, token: str) -> bool:
+        """Check, without trust in the token, whether it names the issuer."""
+        try:
+            claims: Mapping[str, Any] = self._jwt.decode(token, options={"verify_signature": False})
+        except (self._jwt.PyJWTError, ValueError, RecursionError):
+            return False
+        return claims.get("iss") == self._settings.oidc_issuer
+
     async def identify(self, token: str, *, project: str | None) -> tuple[str, GroupGrant] | None:
         """Return the subject and what its groups grant, for the chosen project; None for a token that does not hold."""
         try:
@@ -52,7 +60,8 @@ class OidcVerifier:
         except (self._jwt.PyJWTError, ValueError, KeyError, TypeError, RecursionError) as error:
             log.info("oidc_token_refused", reason=f"{type(error).__name__}: {error}")
             return None
-        return f"oidc:{claims['sub']}", self._grant(claims, project)
+        groups = _groups(claims, self._settings.oidc_groups_claim)
+        return f"oidc:{claims['sub']}", joined_grant(groups, self._settings.oidc_groups, project)
 
     async def _claims(self, token: str) -> Mapping[str, Any]:
         if len(token) > MAX_TOKEN_CHARACTERS:
@@ -80,15 +89,6 @@ class OidcVerifier:
         if not _SUBJECT.fullmatch(claims["sub"]):
             raise ValueError("the subject is not 1 to 190 printable characters")
         return claims
-
-    def _grant(self, claims: Mapping[str, Any], project: str | None) -> GroupGrant:
-        """Join the grants for one project: the chosen one, else the whole fleet, else that of the first group."""
-        groups = _groups(claims, self._settings.oidc_groups_claim)
-        grants = [grant for group, grant in self._settings.oidc_groups.items() if group in groups]
-        wanted = [project, None, grants[0].project if grants else None]
-        owner = next((each for each in wanted if any(grant.project == each for grant in grants)), None)
-        scopes = frozenset[TokenScope]().union(*(grant.scopes for grant in grants if grant.project == owner))
-        return GroupGrant(scopes=scopes, project=owner)
 
 
 def looks_like_jwt(token: str) -> bool:

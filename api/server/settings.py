@@ -28,7 +28,7 @@ class AuditLevel(StrEnum):
 
 
 class GroupGrant(Frozen):
-    """What the members of a group of the OpenID Connect issuer may do."""
+    """What the members of a group of an OpenID Connect issuer or of Kubernetes may do."""
 
     scopes: frozenset[TokenScope]
     project: Name | None = None  # None: every project
@@ -96,6 +96,22 @@ class Settings(BaseSettings):
     oidc_groups: dict[str, GroupGrant] = {}
     """What each group grants, as JSON: `{"sre": {"scopes": ["admin"]}, "team-a": {"scopes": ["read", "plan"],
     "project": "team-a"}}`."""
+
+    kubernetes_tokens: bool = False
+    """Tokens of service accounts of the cluster are accepted too; the API server of Kubernetes reviews them."""
+
+    kubernetes_audience: str = "fleetwright"
+    """The audience for which such a token must be issued."""
+
+    kubernetes_grants: dict[str, GroupGrant] = {}
+    """What each account (`system:serviceaccount:NAMESPACE:NAME`) or group (`system:serviceaccounts:NAMESPACE`) grants,
+    as JSON, in the form of `oidc_groups`."""
+
+    kubernetes_api_url: str = "https://kubernetes.default.svc"
+    """URL of the Kubernetes API server."""
+
+    kubernetes_account_dir: Path = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+    """Folder with the token of the service's own account and the authority of the API server: `token` and `ca.crt`."""
 
     # A plan request with 100 models x 60 buckets x 40 own options is about 5 MB.
     body_limit_bytes: int = Field(default=8 * 1024 * 1024, ge=1024, le=1024**3)
@@ -213,6 +229,14 @@ class Settings(BaseSettings):
             raise ValueError("oidc_audience: is required with oidc_issuer")
         if importlib.util.find_spec("jwt") is None:
             raise ValueError("oidc_issuer: needs the extra `oidc`: pip install 'fleetwright[oidc]'")
+        return self
+
+    @model_validator(mode="after")
+    def _require_a_cluster(self) -> "Settings":
+        if self.kubernetes_tokens and urlsplit(self.kubernetes_api_url).scheme != "https":
+            raise ValueError(f"kubernetes_api_url: must be an https URL, got {self.kubernetes_api_url!r}")
+        if self.kubernetes_tokens and not self.kubernetes_audience:
+            raise ValueError("kubernetes_audience: is required with kubernetes_tokens")
         return self
 
     @property

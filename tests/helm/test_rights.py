@@ -1,8 +1,11 @@
 """Tests the controller's rights on Kubernetes: none, or those to scale RayClusters in the configured namespaces."""
 
+import json
+
 import pytest
 
-from tests.helm.chart import NAMESPACE, Object, container, one, render
+from api.server import Settings
+from tests.helm.chart import NAMESPACE, Object, container, environment, one, render
 from tests.testbed.helm import Helm
 
 ON = ["--set", "controller.kubernetes.enabled=true"]
@@ -59,3 +62,39 @@ def test_the_controller_may_reach_the_api_server(helm3: Helm) -> None:
         return {port["port"] for rule in rules for port in rule["ports"]}
 
     assert ports(*ON) - ports() == {443, 6443}
+
+
+REVIEWS = ["--set", "auth.kubernetes.enabled=true"]
+
+
+def test_the_api_has_no_token_and_no_right_unless_it_reviews_tokens(helm3: Helm) -> None:
+    assert not [item for item in render(helm3) if item["kind"].startswith("ClusterRole")]
+    objects = render(helm3, *REVIEWS)
+    assert one(objects, "ClusterRole")["rules"] == [
+        {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]}
+    ]
+    account = one(objects, "ServiceAccount", "-api")["metadata"]
+    (subject,) = one(objects, "ClusterRoleBinding")["subjects"]
+    assert subject == {"kind": "ServiceAccount", "name": account["name"], "namespace": account["namespace"]}
+    assert one(objects, "Deployment", "-api")["spec"]["template"]["spec"]["automountServiceAccountToken"]
+
+
+def test_the_grants_of_accounts_are_settings_of_the_api(helm3: Helm) -> None:
+    grants = {"system:serviceaccount:ml:planner": {"scopes": ["read", "plan"], "project": "ml"}}
+    objects = render(helm3, *REVIEWS, "--set-json", f"auth.kubernetes.grants={json.dumps(grants)}")
+    settings = environment(one(objects, "Deployment", "-api"))
+    chosen = {name.removeprefix("FLEETWRIGHT_").lower(): text for name, text in settings.items()}
+    found = Settings(
+        kubernetes_tokens=chosen["kubernetes_tokens"] == "true",
+        kubernetes_audience=chosen["kubernetes_audience"],
+        kubernetes_grants=json.loads(chosen["kubernetes_grants"]),
+    )
+    assert found.kubernetes_grants["system:serviceaccount:ml:planner"].project == "ml"
+
+
+def test_an_api_that_reviews_tokens_may_reach_the_api_server(helm3: Helm) -> None:
+    def ports(*values: str) -> set[int]:
+        rules = one(render(helm3, *values), "NetworkPolicy", "-api")["spec"]["egress"]
+        return {port["port"] for rule in rules for port in rule["ports"]}
+
+    assert ports(*REVIEWS) - ports() == {443, 6443}

@@ -57,6 +57,9 @@ POSTGRES: Values = {
 AUTOSCALED: Values = {**POSTGRES, "api.autoscaling.enabled": True}
 ON_KUBERNETES: Values = {**POSTGRES, "controller.kubernetes.enabled": True}
 BASES = {
+    **dict.fromkeys(
+        ("auth.kubernetes.audience", "auth.kubernetes.grants"), {**POSTGRES, "auth.kubernetes.enabled": True}
+    ),
     "api.autoscaling": AUTOSCALED,
     "controller.kubernetes.namespaces": ON_KUBERNETES,
     "database.sqlite": SQLITE,
@@ -103,6 +106,9 @@ CHANGES: Values = {
     "api.service.port": 7,
     "api.service.annotations": {"a": "b"},
     "api.tls.existingSecret": "certificate",
+    "auth.kubernetes.enabled": True,
+    "auth.kubernetes.audience": "planner",
+    "auth.kubernetes.grants": {"system:serviceaccount:ml:planner": {"scopes": ["plan"], "project": "ml"}},
     "api.autoscaling.enabled": False,
     "api.autoscaling.minReplicas": 3,
     "api.autoscaling.maxReplicas": 7,

@@ -19,7 +19,6 @@ from api.client import (
     UnauthorizedError,
     Versioned,
     token_from_environment,
-    token_from_file,
 )
 from api.client.transport import DEFAULT_URL
 
@@ -62,9 +61,9 @@ def put_document(
         return replace(current())
 
 
-def read_token(token_file: Path | None) -> str | None:
-    """Return the token from the option, else from the environment."""
-    return token_from_file(token_file) if token_file is not None else token_from_environment(os.environ)
+def read_token(token_file: Path | None) -> str | Path | None:
+    """Return the file of the option, which the client reads again when it changes, else the environment's token."""
+    return token_file if token_file is not None else token_from_environment(os.environ)
 
 
 def _lines(error: ApiError, service: str) -> Iterator[str]:

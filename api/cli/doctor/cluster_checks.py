@@ -31,18 +31,25 @@ CONTROLLER_RIGHTS: Final = (
 )
 
 
+# Of helm/fleetwright/templates/api/rights.yaml.
+REVIEW_RIGHT: Final = Right("authentication.k8s.io", "tokenreviews", "create")
+
+
 @dataclass(frozen=True, slots=True)
 class Cluster:
     access: KubernetesAccess
     namespaces: Sequence[str]  # none: that of the pod
+    reviews_tokens: bool = False  # this is an API that accepts tokens of service accounts
 
 
 async def rights(cluster: Cluster) -> Finding:
-    """Request a review of each right that the controller needs to scale RayClusters."""
+    """Request a review of each right that the controller needs to scale RayClusters, or the API to review tokens."""
     if cluster.access.kubeconfig is None and "KUBERNETES_SERVICE_HOST" not in os.environ:
         return skipped("this process is not in a Kubernetes cluster; --kubeconfig names one")
     try:
         async with kubernetes_server(cluster.access) as server:
+            if cluster.reviews_tokens and not cluster.namespaces:
+                return await _may_review(server)
             namespaces = cluster.namespaces or (_own_namespace(),)
             missing = [
                 f"{right} in {namespace}"
@@ -58,6 +65,12 @@ async def rights(cluster: Cluster) -> Finding:
             repair="set controller.kubernetes.enabled and controller.kubernetes.namespaces in the values of the chart",
         )
     return ok(f"the account may scale RayClusters in {', '.join(namespaces)}")
+
+
+async def _may_review(server: KubernetesServer) -> Finding:
+    if await _is_allowed(server, REVIEW_RIGHT, ""):
+        return ok("the account may review tokens")
+    return failure(f"not allowed: {REVIEW_RIGHT}", repair="set auth.kubernetes.enabled in the values of the chart")
 
 
 async def _is_allowed(server: KubernetesServer, right: Right, namespace: str) -> bool:

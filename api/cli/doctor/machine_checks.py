@@ -166,6 +166,8 @@ def _contradictions(settings: Settings) -> Iterator[str]:
         yield "OIDC_GROUPS or OIDC_AUDIENCE is set without OIDC_ISSUER"
     if settings.oidc_issuer is not None and not settings.oidc_groups:
         yield "OIDC_ISSUER is set without OIDC_GROUPS: its tokens grant nothing"
+    if settings.kubernetes_tokens != bool(settings.kubernetes_grants):
+        yield "KUBERNETES_TOKENS and KUBERNETES_GRANTS have an effect together only"
     if settings.insecure_no_auth and (settings.anonymous_read or settings.oidc_issuer is not None):
         yield "INSECURE_NO_AUTH makes ANONYMOUS_READ and OIDC_ISSUER void"
     if settings.result_reuse_s > settings.retention_plans_days * DAY_S:

@@ -51,7 +51,11 @@ def doctor(
     the variable is set.  Exits with 1 after a failure; a warning is none.
     """
     stamina.instrumentation.set_on_retry_hooks([])
-    cluster = cluster_checks.Cluster(KubernetesAccess(kubeconfig=kubeconfig), tuple(namespace or ()))
+    cluster = cluster_checks.Cluster(
+        KubernetesAccess(kubeconfig=kubeconfig),
+        tuple(namespace or ()),
+        reviews_tokens=os.environ.get("FLEETWRIGHT_KUBERNETES_TOKENS", "").lower() in {"1", "true"},
+    )
     findings = asyncio.run(_findings(service, cluster))
     if not service.printed(findings):
         print_table(table_of(COLUMNS, findings))

@@ -82,9 +82,9 @@ def test_a_new_token_in_an_invalid_response_is_not_in_the_error(send: Send) -> N
     assert PART not in "".join(traceback.format_exception(caught.value))
 
 
-@pytest.mark.parametrize("token", ["", "two words", "line\nend", "ümlaut", "x" * 513])
+@pytest.mark.parametrize("token", ["", "two words", "line\nend", "ümlaut", "x" * 16_385])
 def test_a_token_that_is_invalid_in_a_header_is_refused_and_not_printed(token: str) -> None:
-    with pytest.raises(ClientSettingsError, match="1 to 512 visible ASCII characters") as caught:
+    with pytest.raises(ClientSettingsError, match="1 to 16,384 visible ASCII characters") as caught:
         Client(URL, token=token)
     assert not token or token not in str(caught.value)
 
@@ -135,3 +135,23 @@ def test_a_client_is_configured_from_the_environment(monkeypatch: pytest.MonkeyP
     client = AsyncClient.from_environment()
     assert repr(client) == "AsyncClient('https://fleet.test/base')"
     assert client._connection.auth is not None
+
+
+def test_a_token_file_that_changes_is_read_again(tmp_path: Path) -> None:
+    """The kubelet replaces the token of a projected volume; while the file is missing, the last one is sent."""
+    file = tmp_path / "token"
+    file.write_text("first\n")
+    auth = BearerToken(file)
+
+    def sent() -> str:
+        (request,) = auth.auth_flow(httpx.Request("GET", "http://127.0.0.1"))
+        return str(request.headers["Authorization"])
+
+    assert sent() == "Bearer first"
+    (tmp_path / "new").write_text("second")
+    (tmp_path / "new").replace(file)
+    assert sent() == "Bearer second"
+    file.unlink()
+    assert sent() == "Bearer second"
+    with pytest.raises(ClientSettingsError, match="token file"):
+        BearerToken(file)

@@ -102,3 +102,14 @@ def test_missing_rights_in_a_cluster_are_a_failure(
         kube_api.apply(yaml.safe_load(yaml.safe_dump(manifest)))
     granted = json.loads(cli(*command, "-o", "json").stdout)[-1]
     assert granted["outcome"] == "ok", granted
+
+
+@pytest.mark.kubernetes
+def test_an_api_that_reviews_tokens_needs_the_right(
+    cli: Cli, kube_api: KubeApi, kube_namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEETWRIGHT_KUBERNETES_TOKENS", "true")
+    own = kube_api.service_account_kubeconfig(namespace=kube_namespace, name="default")
+    for kubeconfig, outcome in ((own, "failure"), (kube_api.kubeconfig_path, "ok")):
+        done = cli("doctor", "--url", "http://127.0.0.1:9", "--kubeconfig", kubeconfig, "-o", "json")
+        assert json.loads(done.stdout)[-1]["outcome"] == outcome

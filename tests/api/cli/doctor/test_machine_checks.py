@@ -52,6 +52,7 @@ async def test_a_key_of_another_certificate_is_a_failure(pair: KeyPair, tmp_path
         {"idempotency_ttl_s": 10 * 86_400},
         {"oidc_groups": {"sre": {"scopes": ["admin"]}}},
         {"oidc_issuer": "https://issuer.invalid", "oidc_audience": "fleetwright"},
+        {"kubernetes_tokens": True},
         {"insecure_no_auth": True, "anonymous_read": True},
         {"result_reuse_s": 2 * 86_400.0, "retention_plans_days": 1},
     ],
