@@ -29,6 +29,7 @@ REVIEW_S: Final = 5.0
 KEPT_S: Final = 10.0
 MAX_KEPT: Final = 10_000
 AT_ONCE: Final = 16
+MAX_WAITING: Final = 200  # different tokens: callers with invented ones must not occupy the API server
 MAX_TOKEN_CHARACTERS: Final = 16_384
 MAX_NAME: Final = 189  # with the prefix, an actor of the audit
 
@@ -84,6 +85,8 @@ class TokenReviewer:
     async def _reviewed_once(self, digest: bytes, token: str) -> _Account | None:
         """Review a token; requests with the same token share one review."""
         if (task := self._in_flight.get(digest)) is None:
+            if len(self._in_flight) >= MAX_WAITING:
+                raise service_unavailable("identity-provider-unavailable", "too many new tokens wait for a review")
             task = self._in_flight[digest] = asyncio.create_task(self._review_and_keep(digest, token))
             task.add_done_callback(lambda _done: self._in_flight.pop(digest, None))
         try:

@@ -56,10 +56,10 @@ POSTGRES: Values = {
 }
 AUTOSCALED: Values = {**POSTGRES, "api.autoscaling.enabled": True}
 ON_KUBERNETES: Values = {**POSTGRES, "controller.kubernetes.enabled": True}
+REVIEWED: Values = {**POSTGRES, "auth.kubernetes.enabled": True}
 BASES = {
-    **dict.fromkeys(
-        ("auth.kubernetes.audience", "auth.kubernetes.grants"), {**POSTGRES, "auth.kubernetes.enabled": True}
-    ),
+    "auth.kubernetes.audience": REVIEWED,
+    "auth.kubernetes.grants": REVIEWED,
     "api.autoscaling": AUTOSCALED,
     "controller.kubernetes.namespaces": ON_KUBERNETES,
     "database.sqlite": SQLITE,
