@@ -41,7 +41,7 @@ class Span:
         self._recorded = recorded
 
     def rename(self, name: str) -> None:
-        """Replace the name, once it is known."""
+        """Replace the name."""
         if self._recorded is not None:
             self._recorded.update_name(name)
 

@@ -61,7 +61,7 @@ class TokenReviewer:
         self._http: httpx.AsyncClient | None = None
 
     def is_addressed(self, token: str) -> bool:
-        """Check, without trust in the token, that it is for this service: only then the cluster sees it."""
+        """Check, without trust in the token, that it is for this service: no other token is sent to the cluster."""
         audiences = _unverified_claims(token).get("aud")
         return self._settings.kubernetes_audience in (audiences if isinstance(audiences, list) else [audiences])
 

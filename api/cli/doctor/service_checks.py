@@ -92,7 +92,7 @@ async def versions(service: Service) -> Finding:
         return ok(f"client and service are at {own}")
     return warning(
         f"the client is at {own}, the service at {', '.join(sorted(served)) or 'an unknown version'}",
-        repair="install the release of the service; see the page Install and upgrade for allowed differences",
+        repair="install the release of the service; docs/how-to/install-and-upgrade.md has the order of upgrades",
     )
 
 
