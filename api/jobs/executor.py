@@ -20,5 +20,8 @@ class Executor(Protocol):
     async def warm_up(self) -> None:
         """Prepare, so that the first job does not wait."""
 
+    def takes(self, lane: Lane) -> bool:
+        """Return whether it can run jobs of a lane now."""
+
     async def run(self, task: Task, *, limits: Limits, report: Report) -> Finished:
         """Run a job to its end or its limits.  Cancellation ends the job where it runs."""

@@ -136,6 +136,12 @@ def died(reason: str) -> JobFailure:
     return JobFailure(HTTPStatus.INTERNAL_SERVER_ERROR, "job-died", f"the process of the job ended: {reason}")
 
 
+def without_node(reason: str) -> JobFailure:
+    return JobFailure(
+        HTTPStatus.SERVICE_UNAVAILABLE, "job-without-node", f"no node of the Ray cluster can run the job: {reason}"
+    )
+
+
 def cancelled() -> JobFailure:
     return JobFailure(HTTPStatus.CONFLICT, CANCELLED, "the job was cancelled")
 

@@ -58,6 +58,9 @@ class ProcessExecutor:
         """Import the solvers, so that the first job does not wait for it."""
         await asyncio.to_thread(self._start, _nothing, ())
 
+    def takes(self, _lane: Lane) -> bool:
+        return True
+
     async def run(self, task: Task, *, limits: Limits, report: Report) -> Finished:
         """Run a job to its end, or to its limits."""
         async with self._process(task, limits) as (process, messages):

@@ -148,7 +148,11 @@ class Worker:
 
     async def _claim_one(self, beside: asyncio.TaskGroup) -> bool:
         """Start one waiting job in a lane with a free slot; False when there is none."""
-        free = [lane for lane in Lane if self._busy_slots(lane) < self._settings.slots.get(lane, 0)]
+        free = [
+            lane
+            for lane in Lane
+            if self._busy_slots(lane) < self._settings.slots.get(lane, 0) and self._executor.takes(lane)
+        ]
         if not free:
             return False
         async with self._store.reading() as tx:

@@ -194,7 +194,8 @@ class Settings(BaseSettings):
     """How long a job may run."""
 
     job_ray_address: str | None = None
-    """Address of a Ray cluster that runs the jobs of lane `work`, as `ray.init` takes it; none: this machine."""
+    """Address of a Ray cluster that runs the jobs of lane `work`: `auto` or HOST:PORT of its control service.  The
+    worker must run on a node of the cluster.  None: this machine."""
 
     jobs_queued_per_caller: int = Field(default=32, ge=1, le=100_000)
     """Jobs of a lane that one token may have waiting."""
@@ -209,6 +210,12 @@ class Settings(BaseSettings):
                 raise ValueError(
                     f"{name}: host is {self.host!r}; allowed only with a loopback host (127.0.0.1, ::1, localhost)"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _require_address_of_control_service(self) -> "Settings":
+        if self.job_ray_address is not None and "://" in self.job_ray_address:
+            raise ValueError(f"job_ray_address: must be `auto` or HOST:PORT, got {self.job_ray_address!r}")
         return self
 
     @model_validator(mode="after")

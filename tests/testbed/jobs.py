@@ -12,6 +12,7 @@ from api.jobs.metrics import JobMetrics
 from api.jobs.outcome import Finished, Report, Task
 from api.jobs.process import do
 from api.jobs.worker import Worker
+from api.schemas.jobs import Lane
 from api.store import Store
 
 
@@ -20,6 +21,9 @@ class ThreadExecutor:
 
     async def warm_up(self) -> None:
         """Nothing to prepare."""
+
+    def takes(self, _lane: Lane) -> bool:
+        return True
 
     async def run(self, task: Task, *, limits: Limits, report: Report) -> Finished:
         return await asyncio.to_thread(do, task, report, memory_mib=limits.memory_mib)

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,6 +48,7 @@ class RayNode:
     accelerator: str | None = None  # as Ray itself names the type on a node that has it
     rack: str
     power_domain: str
+    environment: Mapping[str, str] = field(default_factory=dict)  # besides that of the cluster
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of `Cluster.add_node`, with the labels that Ray gives to such GPUs."""
@@ -62,6 +63,7 @@ class RayNode:
             "num_gpus": self.gpus,
             "resources": resources,
             "labels": labels,
+            "env_vars": dict(self.environment),
         }
 
 
@@ -112,7 +114,11 @@ class RayCluster:
 
 @contextmanager
 def running_ray_cluster(
-    gpu_nodes: Sequence[RayNode], *, log_dir: Path, head_cpus: int = HEAD.cpus
+    gpu_nodes: Sequence[RayNode],
+    *,
+    log_dir: Path,
+    head_cpus: int = HEAD.cpus,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[RayCluster]:
     """Start a head and `gpu_nodes`; at the end only the start-up log of the cluster is left."""
     scratch = Path(tempfile.mkdtemp(prefix="fw-ray-"))  # short: Ray keeps sockets below it; their paths have a limit
@@ -125,7 +131,7 @@ def running_ray_cluster(
         [sys.executable, "-m", "tests.testbed.guardian", str(scratch), *host],
         name="ray",
         log_dir=log_dir,
-        env=_environment(scratch=scratch, metrics_port=metrics_port),
+        env=_environment(scratch=scratch, metrics_port=metrics_port) | dict(environment or {}),
     )
     try:
         guardian.wait_ready(ready.exists, timeout_s=START_S)

@@ -32,12 +32,16 @@ class Gate:
 
     def __init__(self) -> None:
         self.started: list[str] = []
+        self.absent: set[Lane] = set()
         self.cancelled: list[str] = []
         self.release = asyncio.Event()
         self.outcome: Solved | JobFailure = Solved(output='"done"')
 
     async def warm_up(self) -> None:
         """Nothing to prepare."""
+
+    def takes(self, lane: Lane) -> bool:
+        return lane not in self.absent
 
     async def run(self, task: Task, *, limits: Limits, report: Report) -> Finished:  # noqa: ARG002
         self.started.append(task.id)
@@ -161,6 +165,18 @@ async def test_a_full_lane_does_not_delay_another_one(store: Store) -> None:
         assert (await job(store, "w3")).state == JobState.QUEUED
         gate.release.set()
         await until(lambda: has_state(store, "w3", JobState.SUCCEEDED))
+
+
+async def test_jobs_of_a_lane_wait_while_the_executor_cannot_run_them(store: Store) -> None:
+    gate = Gate()
+    gate.release.set()
+    gate.absent.add(Lane.WORK)
+    await add(store, record("w1"), record("s1", lane=Lane.SAFETY))
+    async with running(worker(store, gate, "w")):
+        await until(lambda: has_state(store, "s1", JobState.SUCCEEDED))
+        assert (await job(store, "w1")).state == JobState.QUEUED
+        gate.absent.clear()
+        await until(lambda: has_state(store, "w1", JobState.SUCCEEDED))
 
 
 async def test_progress_is_stored_and_a_running_job_is_cancelled_within_a_second(store: Store) -> None:
