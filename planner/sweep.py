@@ -8,8 +8,8 @@ is never on the front and removes no other point.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
-from itertools import product
-from math import isfinite
+from itertools import islice, product
+from math import isfinite, prod
 from typing import Any, Self, TypeVar
 
 from pydantic import Field, ValidationError
@@ -90,12 +90,30 @@ class SweepPoint(Frozen):
     pareto: bool = False
 
 
+class FailedPoint(Frozen):
+    """A point of the grid that could not be planned."""
+
+    factors: dict[str, float]
+    reason: str
+
+
 class Sweep(Frozen):
     """The whole grid, in the order of the axes."""
 
     axes: tuple[Axis, ...]
     goal: Objective = Field(default="cost", validate_default=True)
     points: tuple[SweepPoint, ...]
+    failed: tuple[FailedPoint, ...] = ()
+
+
+def count_points(axes: Sequence[Axis]) -> int:
+    return prod(len(axis.factors) for axis in axes)
+
+
+def grid_factors(axes: Sequence[Axis]) -> Iterator[dict[str, float]]:
+    """Yield the factors of every point by axis, in the order of the grid."""
+    for factors in product(*(axis.factors for axis in axes)):
+        yield {axis.name: factor for axis, factor in zip(axes, factors, strict=True)}
 
 
 def grid_requests(
@@ -113,6 +131,15 @@ def grid_requests(
     return tuple(_scaled_request(bare, prices, targets, factors) for factors in grid)
 
 
+def grid_request(
+    request: PlanRequest, prices: PriceSheet, axes: Sequence[Axis], position: int, *, gpus: GpuCatalogue
+) -> GridRequest:
+    """One request of a grid that `grid_requests` accepts, by its position."""
+    targets = [(axis, _meant(axis, request, prices, gpus)) for axis in axes]
+    factors = next(islice(product(*(axis.factors for axis in axes)), position, None))
+    return _scaled_request(request.explained(ExplainLevel.NONE), prices, targets, factors)
+
+
 def point(factors: dict[str, float], plan: Plan) -> SweepPoint:
     mix = " + ".join(f"{entry.count} x {entry.option}" for entry in plan.allocation)
     return SweepPoint(
@@ -128,13 +155,19 @@ def point(factors: dict[str, float], plan: Plan) -> SweepPoint:
     )
 
 
-def mark_front(axes: Sequence[Axis], points: Sequence[SweepPoint], *, goal: Objective = COST) -> Sweep:
+def mark_front(
+    axes: Sequence[Axis],
+    points: Sequence[SweepPoint],
+    *,
+    goal: Objective = COST,
+    failed: Sequence[FailedPoint] = (),
+) -> Sweep:
     by_price: dict[tuple[float, ...], list[SweepPoint]] = {}
     for one in points:
         by_price.setdefault(_prices(axes, one), []).append(one)
     front = {id(one) for group in by_price.values() for one in _front(axes, group, goal)}
     marked = tuple(one.model_copy(update={"pareto": id(one) in front}) for one in points)
-    return Sweep(axes=tuple(axes), goal=goal, points=marked)
+    return Sweep(axes=tuple(axes), goal=goal, points=marked, failed=tuple(failed))
 
 
 def _front(axes: Sequence[Axis], points: Sequence[SweepPoint], goal: Objective) -> Iterator[SweepPoint]:
@@ -270,9 +303,7 @@ def _scaled(slo: Slo, factor: float) -> Slo:
 def _violations(
     request: PlanRequest, prices: PriceSheet, axes: Sequence[Axis], gpus: GpuCatalogue
 ) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    points = 1
     for position, axis in enumerate(axes):
-        points *= len(axis.factors)
         at = ("axes", position)
         if not all(0 < factor < float("inf") for factor in axis.factors):
             yield at, f"{axis.name}: factors must be more than 0"
@@ -285,7 +316,7 @@ def _violations(
             yield at, f"{axis.name}: unknown name {axis.subject!r}, expected one of {', '.join(known)}"
     if len({(axis.knob, _meant(axis, request, prices, gpus)) for axis in axes}) < len(axes):
         yield ("axes",), "the same axis is given twice"
-    if points > MAX_POINTS:
+    if (points := count_points(axes)) > MAX_POINTS:
         yield ("axes",), f"come to {points:,} points, expected at most {MAX_POINTS:,}"
 
 

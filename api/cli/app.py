@@ -93,6 +93,8 @@ def _planning(name: str) -> App:
             from api.cli.place.group import app
         case "plans":
             from api.cli.plan.run import plans_app as app
+        case "sweeps":
+            from api.cli.plan.sweep import sweeps_app as app
         case "placements":
             from api.cli.place.run import placements_app as app
         case _:
@@ -226,6 +228,7 @@ COMMANDS: Mapping[str, LazyCommand | LazyGroup] = {
     "worker": LazyCommand(_installation, "Do the jobs of the service: plans, placements, simulations."),
     "router": LazyCommand(_processes, "Send each request to the deployment that its plan assigns."),
     "plans": LazyCommand(_planning, "Read the plans that a service stores."),
+    "sweeps": LazyCommand(_planning, "Read the sweeps that a service stores."),
     "placements": LazyCommand(_planning, "Read the placements that a service stores."),
     "jobs": LazyCommand(_service, "Follow and cancel the work that a service does."),
     "targets": LazyCommand(_service, "Register running applications and assign plans to them."),

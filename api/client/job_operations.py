@@ -19,12 +19,18 @@ def list_jobs(
     state: JobState | None = None,
     kind: str | None = None,
     created_by: str | None = None,
+    parent: str | None = None,
     limit: int | None = None,
     cursor: str | None = None,
 ) -> Call[Page[Job]]:
-    """Read jobs, newest first."""
+    """Read jobs, newest first; with `parent` those that it has created, such as the points of a sweep."""
     call: Call[Page[Job]] = listing("/v1/jobs", Job, limit=limit, cursor=cursor)
-    wanted = {"state": state.value if state is not None else None, "kind": kind, "created_by": created_by}
+    wanted = {
+        "state": state.value if state is not None else None,
+        "kind": kind,
+        "created_by": created_by,
+        "parent": parent,
+    }
     return replace(call, query={**call.query, **{name: value for name, value in wanted.items() if value is not None}})
 
 

@@ -39,6 +39,7 @@ from api.schemas.pages import Page
 from api.schemas.placements import PLACEMENTS
 from api.schemas.plans import PLANS, PlanCheck
 from api.schemas.power import POWER_PLANS, POWER_SIMULATIONS, PowerBudget, StoredBudget, StoredTree
+from api.schemas.sweeps import SWEEPS
 from api.schemas.target_state import Approval, ApprovalRequest
 from api.schemas.targets import Freeze, ReportedStatus, Target, TargetSpec, TargetStatus
 from fleet.gpus import GpuCatalogue
@@ -47,6 +48,7 @@ from fleet.offers import PriceSheet
 from fleet.topology import Topology
 from placement.formats.engine_writers import Engine
 from planner.request import PlanRequest
+from planner.sweep import count_points
 from power.tree import PowerTree
 
 DocumentT = TypeVar("DocumentT", bound=BaseModel)
@@ -127,6 +129,9 @@ def get_document_version(document_type: DocumentType[DocumentT], version: int) -
 _PLANS = ResultOperations(PLANS, lambda request: request.time_limit_s)
 create_plan, list_plans, get_plan = _PLANS.create, _PLANS.page, _PLANS.get
 submit_plan = _PLANS.submit
+_SWEEPS = ResultOperations(SWEEPS, lambda request: count_points(request.axes) * request.request.time_limit_s)
+create_sweep, list_sweeps, get_sweep = _SWEEPS.create, _SWEEPS.page, _SWEEPS.get
+submit_sweep = _SWEEPS.submit
 _PLACEMENTS = ResultOperations(PLACEMENTS, lambda _request: PLACING_S)
 create_placement, list_placements, get_placement = _PLACEMENTS.create, _PLACEMENTS.page, _PLACEMENTS.get
 submit_placement = _PLACEMENTS.submit

@@ -17,9 +17,10 @@ from api.jobs.body import read_body
 from api.jobs.bundles import checked, replayed
 from api.jobs.catalogues import catalogue_texts, topology_of
 from api.jobs.diagnoses import audit_detail, head_of, read_report, refuse_invalid
-from api.jobs.outcome import Report, Solved, Task
+from api.jobs.outcome import Expanded, Report, Solved, Task
 from api.jobs.paths import paths_of
-from api.jobs.results import KINDS, PLACEMENT_KIND, ResultKind
+from api.jobs.results import KINDS, PLACEMENT_KIND, SWEEP_KIND, ResultKind
+from api.jobs.sweeps import CHILDREN, SWEEP_POINT, expand, point_inputs, solve_point, sweep_inputs
 from api.schemas.documents import DocumentKind
 from api.schemas.fault_paths import PathsRequest
 from api.schemas.faults import DiagnosisReport
@@ -48,7 +49,7 @@ async def _nothing(_tx: Transaction, _job: JobRecord, _request: str) -> Mapping[
 class JobKind:
     name: str
     lane: Lane
-    run: Callable[[Task, Report], Solved]
+    run: Callable[[Task, Report], Solved | Expanded]
     gather: Gather = _nothing
     store: Keep | None = None  # None: the job itself keeps its output
     path: str | None = None  # below `/v1/`, of what `store` makes
@@ -139,6 +140,11 @@ def _replay_bundle(task: Task, report: Report) -> Solved:
     return Solved(output=found.model_dump_json(), observed={"same": found.same})
 
 
+def _run_sweep(task: Task, report: Report) -> Solved | Expanded:
+    """Create the points in the first run, and join them in the second."""
+    return SWEEP_KIND.run(task, report) if CHILDREN in task.inputs else expand(task, report)
+
+
 async def _topology(tx: Transaction, _job: JobRecord, _request: str) -> Mapping[str, Any]:
     return await catalogue_texts(tx, DocumentKind.TOPOLOGY)
 
@@ -178,7 +184,18 @@ JOB_KINDS: Final[Mapping[str, JobKind]] = {
                 cacheable=result.cacheable,
             )
             for result in KINDS
+            if result is not SWEEP_KIND
         ),
+        JobKind(
+            name=SWEEP_KIND.type.name,
+            lane=Lane.WORK,
+            run=_run_sweep,
+            gather=sweep_inputs,
+            store=partial(_store_result, SWEEP_KIND),
+            path=SWEEP_KIND.type.path,
+            cacheable=True,
+        ),
+        JobKind(name=SWEEP_POINT, lane=Lane.WORK, run=solve_point, gather=point_inputs),
         JobKind(name=DIAGNOSIS, lane=Lane.SAFETY, run=_check_bundle, store=_store_diagnosis, path=DIAGNOSES_PATH),
         JobKind(name=BUNDLE_REPLAY, lane=Lane.READS, run=_replay_bundle, gather=_replay_inputs),
         JobKind(name=PLACEMENT_EXPORT, lane=Lane.READS, run=_export_placement, gather=_placement_text),

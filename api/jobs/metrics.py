@@ -56,9 +56,10 @@ class JobMetrics:
             POWER_SIMULATION_KIND.type.name: self._observe_simulation,
         }
 
-    def observe_start(self, *, lane: str, wait_s: float) -> None:
+    def observe_start(self, *, lane: str, wait_s: float | None) -> None:
         self._running.labels(lane=lane).inc()
-        self._waits.labels(lane=lane).observe(max(0.0, wait_s))
+        if wait_s is not None:
+            self._waits.labels(lane=lane).observe(max(0.0, wait_s))
 
     def observe_end(self, *, kind: str, lane: str, outcome: str, run_s: float, cpu_s: float) -> None:
         """Count the end of a job; `outcome` is its state, or the kind of its failure."""

@@ -26,6 +26,7 @@ class JobLimits:
     fault_simulation_rank_hours: float = 2_048.0
     fault_simulation_ranks: int = 16_384
     replayed_requests: int = 2_000_000
+    sweep_points: int = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +51,16 @@ class Solved:
     observed: Mapping[str, Any] = field(default_factory=dict)  # for metrics
     blob: bytes | None = None
     content_sha256: str | None = None  # of kind, request and inputs; set by the worker
+    reusable: bool = True  # for the same request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expanded:
+    """Divides a job into others, for whose ends it waits."""
+
+    kind: str  # of the others
+    requests: Sequence[str]
+    kept: str  # by the job, for the others and for its second run
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +88,7 @@ class JobFailure:
 class Finished:
     """The end of a job's process."""
 
-    outcome: Solved | JobFailure
+    outcome: Solved | Expanded | JobFailure
     cpu_s: float = 0.0
     defect: str | None = None  # the traceback of an unexpected error, for the log
 

@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from api.jobs.executor import Limits
 from api.jobs.outcome import (
+    Expanded,
     Finished,
     JobFailure,
     Report,
@@ -134,7 +135,7 @@ def do(task: Task, report: Report, *, memory_mib: int) -> Finished:
     from api.jobs.kinds import kind_named  # noqa: PLC0415 - the solvers, which a worker itself does not need
 
     begun_s = time.process_time()
-    outcome: Solved | JobFailure
+    outcome: Solved | Expanded | JobFailure
     trace = None
     try:
         outcome = kind_named(task.kind).run(task, report)

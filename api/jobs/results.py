@@ -14,12 +14,14 @@ from pydantic import BaseModel
 from api.jobs.body import read_body
 from api.jobs.catalogues import catalogue_texts, gpus_of, models_of, offers_of
 from api.jobs.outcome import Report, Solved, Task, refuse
+from api.jobs.sweeps import join
 from api.schemas.documents import DocumentKind
 from api.schemas.faults import FAULT_SIMULATIONS, FaultSimulationRequest
 from api.schemas.placements import PLACEMENTS
 from api.schemas.plans import PLANS
 from api.schemas.power import POWER_PLANS, POWER_SIMULATIONS, CapPlanRequest, SimulationRequest
 from api.schemas.results import RequestT, ResultType
+from api.schemas.sweeps import SWEEPS, SweepRequest
 from api.store import Transaction, canonical_json
 from faults.simulator import Score, simulate
 from fleet.documents import read_stored
@@ -28,6 +30,7 @@ from placement.request import PlacementRequest
 from planner import plan
 from planner.request import PlanRequest
 from planner.result import Plan
+from planner.sweep import Sweep
 from planner.validation.slo_validation import replayed_requests
 from power.caps import DEFAULT_LIMITS, CapPlan, plan_caps
 from power.tree import PowerTree
@@ -48,6 +51,7 @@ class Result(Generic[ResultT]):
 
     value: ResultT
     also: Mapping[str, Any] = field(default_factory=dict)
+    reusable: bool = True  # for the same request and inputs
 
 
 async def _nothing(_tx: Transaction, _request: str) -> Mapping[str, Any]:
@@ -77,6 +81,7 @@ class ResultKind(Generic[RequestT, ResultT]):
             request=canonical_json(request.model_dump(mode="json")),
             columns=self.type.columns(result.value, result.also),
             observed=self.observed(result.value),
+            reusable=result.reusable,
         )
 
 
@@ -100,6 +105,13 @@ def _solve_plan(request: PlanRequest, task: Task, report: Report) -> Result[Plan
             report=report,
         )
     )
+
+
+def _join_sweep(request: SweepRequest, task: Task, report: Report) -> Result[Sweep]:
+    sweep = join(request, task, report)
+    over = ", ".join(axis.name for axis in request.axes)
+    columns = {"points": len(sweep.points), "failed": len(sweep.failed), "over": over}
+    return Result(sweep, columns, reusable=not sweep.failed)
 
 
 async def _placement_inputs(tx: Transaction, _request: str) -> Mapping[str, Any]:
@@ -174,6 +186,13 @@ PLAN_KIND = ResultKind(
     gather=_plan_inputs,
     observed=lambda plan: {"status": plan.status.value, "solve_s": plan.solve_s},
 )
+SWEEP_KIND = ResultKind(
+    type=SWEEPS,
+    tag="plans",
+    operation="sweep",
+    creates="One request planned over a grid of factors, with the Pareto front.  Each point is a job of its own.",
+    solve=_join_sweep,
+)
 PLACEMENT_KIND = ResultKind(
     type=PLACEMENTS,
     tag="placements",
@@ -215,6 +234,7 @@ FAULT_SIMULATION_KIND = ResultKind(
 )
 KINDS: tuple[ResultKind[Any, Any], ...] = (
     PLAN_KIND,
+    SWEEP_KIND,
     PLACEMENT_KIND,
     POWER_PLAN_KIND,
     POWER_SIMULATION_KIND,

@@ -6,6 +6,7 @@ from importlib.metadata import version
 
 from api.jobs.kinds import JobKind
 from api.jobs.outcome import Solved, Task
+from api.jobs.sweeps import CHILDREN
 from api.store import Transaction, canonical_json, sha256_hex
 
 
@@ -13,7 +14,8 @@ def content_of(kind: JobKind, task: Task) -> str | None:
     """Hash what the result depends on; None where it depends on more than the request and its inputs."""
     if not kind.cacheable:
         return None
-    parts = {"kind": kind.name, "request": task.request, "inputs": dict(task.inputs), "version": version("fleetwright")}
+    inputs = {name: value for name, value in task.inputs.items() if name != CHILDREN}  # these follow from the others
+    parts = {"kind": kind.name, "request": task.request, "inputs": inputs, "version": version("fleetwright")}
     return sha256_hex(canonical_json(parts))
 
 

@@ -12,10 +12,6 @@ from api.store import JobRecord
 from api.tracing import Phases, Span, SpanKind, span
 
 
-class FencedError(Exception):
-    """Another worker has taken over the job."""
-
-
 @dataclass(slots=True)
 class RunningJob:
     job: JobRecord

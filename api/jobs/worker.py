@@ -19,13 +19,13 @@ from typing import Final, TypeVar
 import structlog
 
 from api.jobs.audit_check import DATABASE_URL
+from api.jobs.ends import FencedError, store_end
 from api.jobs.executor import Executor, Limits
 from api.jobs.fairness import Starts, next_job
 from api.jobs.kinds import JobKind, kind_named
 from api.jobs.lost_workers import WorkerWatch
 from api.jobs.metrics import JobMetrics
 from api.jobs.outcome import (
-    CANCELLED,
     Finished,
     JobFailure,
     JobLimits,
@@ -37,8 +37,8 @@ from api.jobs.outcome import (
     lost,
 )
 from api.jobs.reuse import content_of, earlier_result
-from api.jobs.running import FencedError, RunningJob, job_context
-from api.schemas.jobs import JobState, Lane
+from api.jobs.running import RunningJob, job_context
+from api.schemas.jobs import Lane
 from api.store import DatabaseUnavailableError, JobRecord, Store, Transaction, WorkerRecord
 from api.tracing import span
 
@@ -47,7 +47,6 @@ MAX_ATTEMPTS: Final = 3
 BUSY_POLL_S: Final = 0.05
 IDLE_POLL_S: Final = 0.25
 BUSY_FOR_S: Final = 10.0  # after the last job, poll often
-CHOICE: Final = 1_000  # queued jobs among which the next one is chosen
 RETRY_S: Final = 0.5
 OUTAGE_LOG_S: Final = 60.0
 ALIVE_FOR_S: Final = 30.0  # after a beat, whether or not the database took it
@@ -159,7 +158,7 @@ class Worker:
             waiting = await tx.jobs.queued_lanes()
             for lane in free:
                 if lane in waiting:
-                    queued, running = await tx.jobs.queued(lane=lane, limit=CHOICE), await tx.jobs.running(lane=lane)
+                    queued, running = await tx.jobs.oldest_queued(lane=lane), await tx.jobs.running(lane=lane)
                     break
             else:
                 return False
@@ -174,7 +173,9 @@ class Worker:
             job = await tx.jobs.get(chosen.id) if claimed else None
         if job is not None:
             starts.add(chosen)
-            self._metrics.observe_start(lane=job.lane, wait_s=(now - job.created_at).total_seconds())
+            # The points of a sweep wait for each other, and its second run for them.
+            first = job.parent is None and job.started_at == now
+            self._metrics.observe_start(lane=job.lane, wait_s=(now - job.created_at).total_seconds() if first else None)
             mine = self._running[job.id] = RunningJob(job)
             mine.task = beside.create_task(self._work(mine))
         return True  # another worker was faster: there may be more
@@ -245,7 +246,7 @@ class Worker:
             log.error("job_defect", traceback=finished.defect)
         elif isinstance(finished.outcome, JobFailure):
             log.info("job_failed", failure=finished.outcome.kind, detail=finished.outcome.detail)
-        else:
+        elif isinstance(finished.outcome, Solved) and finished.outcome.reusable:
             outcome = replace(finished.outcome, content_sha256=content_of(kind, task))
             return replace(finished, outcome=outcome)
         return finished
@@ -273,30 +274,9 @@ class Worker:
             return task, await earlier_result(tx, kind, task, reuse_s=self._settings.reuse_s)
 
     async def _store_end(self, job: JobRecord, finished: Finished) -> None:
-        outcome, now, kept = finished.outcome, self._now(), None
-        kind = kind_named(job.kind) if isinstance(outcome, Solved) else None
-        state, failure = JobState.SUCCEEDED, None
-        if isinstance(outcome, JobFailure):
-            failure = outcome.to_json()
-            state = JobState.CANCELLED if outcome.kind == CANCELLED else JobState.FAILED
-        elif kind is not None and kind.store is None:
-            kept = outcome.output
-        async with self._store.transaction() as tx:
-            held = await tx.jobs.finish(
-                job.id,
-                worker=self._settings.id,
-                state=state,
-                at=now,
-                output=kept,
-                failure=failure,
-                cpu_s=finished.cpu_s,
-            )
-            if not held:
-                raise FencedError
-            if isinstance(outcome, Solved) and kind is not None and kind.store is not None:
-                await kind.store(tx, job, outcome, now)
-        if isinstance(outcome, Solved) and outcome.observed:
-            self._metrics.observe_result(job.kind, outcome.observed)
+        await store_end(self._store, job, finished, worker=self._settings.id, now=self._now())
+        if isinstance(finished.outcome, Solved) and finished.outcome.observed:
+            self._metrics.observe_result(job.kind, finished.outcome.observed)
 
     async def _keep_beating(self) -> None:
         while not self._ended.is_set():
@@ -324,6 +304,20 @@ class Worker:
                 if running.execution is not None:
                     running.execution.cancel()
         await self._take_over()
+        await self._advance_waiting()
+
+    async def _advance_waiting(self) -> None:
+        """Store how many points of each sweep have ended, and queue it again after the last.
+
+        Every worker does so at every beat, and only from what is stored: no kill can lose the end of a sweep.
+        """
+        async with self._store.reading() as tx:
+            waiting = [job for job in await tx.jobs.waiting() if job.share != job.ended / job.children]
+        if waiting:
+            async with self._store.transaction() as tx:
+                for job in waiting:
+                    await tx.jobs.advance(job)
+            self._wake.set()
 
     async def _take_over(self) -> None:
         """Queue the jobs of lost workers again."""

@@ -20,13 +20,14 @@ class Lane(StrEnum):
 class JobState(StrEnum):
     QUEUED = "queued"
     RUNNING = "running"
+    WAITING = "waiting"  # for the jobs that it has created
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
 
     @property
     def is_final(self) -> bool:
-        return self not in {JobState.QUEUED, JobState.RUNNING}
+        return self not in {JobState.QUEUED, JobState.RUNNING, JobState.WAITING}
 
 
 FINAL_STATES = frozenset(state for state in JobState if state.is_final)
@@ -42,6 +43,7 @@ class Job(Frozen):
     project: str
     created_at: datetime
     created_by: str
+    parent: str | None = Field(default=None, description="The job that created this one, such as a sweep.")
     started_at: datetime | None = None
     finished_at: datetime | None = None
     deadline_s: float = Field(description="How long the job may run; a worker ends it then.")

@@ -17,6 +17,7 @@ from fastapi import Request
 
 from api.jobs.kinds import JOB_KINDS, JobKind
 from api.jobs.outcome import JobFailure
+from api.jobs.results import SWEEP_KIND
 from api.schemas.jobs import FINAL_STATES, Job, JobState, Lane
 from api.schemas.problems import PROBLEM_TYPE_PREFIX, ProblemDetails
 from api.schemas.projects import DEFAULT_PROJECT
@@ -25,8 +26,7 @@ from api.server.context import current_request_id
 from api.server.problems import ProblemError, not_found
 from api.server.projects import refuse_over_quota
 from api.server.settings import Settings
-from api.server.uuid7 import new_id
-from api.store import DatabaseUnavailableError, JobRecord, KeyTakenError, Store, Transaction
+from api.store import DatabaseUnavailableError, JobRecord, KeyTakenError, Store, Transaction, new_id
 from api.tracing import current_traceparent
 
 FIRST_POLL_S: Final = 0.005
@@ -147,8 +147,7 @@ class Jobs:
     async def cancel(self, job_id: str) -> JobRecord:
         """End a job, or request its worker to end it."""
         async with self._store.transaction() as tx:
-            if not await tx.jobs.cancel_queued(job_id, at=self._now()):
-                await tx.jobs.request_cancel(job_id)
+            await tx.jobs.cancel(job_id, at=self._now())
             return await _existing(tx, job_id)
 
     def stop_waiting(self) -> None:
@@ -179,6 +178,10 @@ class Jobs:
             raise _queue_full(f"{waiting} jobs of this token wait in lane {kind.lane.value}, at most {allowed} may")
         if (waiting := await tx.jobs.count_queued(lane=kind.lane)) >= LANE_MAX:
             raise _queue_full(f"{waiting:,} jobs wait in lane {kind.lane.value}, at most {LANE_MAX:,} may")
+        if new.kind == SWEEP_KIND.type.name:
+            points, allowed = await tx.jobs.count_points(created_by=new.actor), self._settings.sweep_points
+            if points >= allowed:
+                raise _queue_full(f"{points:,} points of sweeps of this token wait, at most {allowed:,} may")
 
     async def _poll(self) -> None:
         delay_s = FIRST_POLL_S

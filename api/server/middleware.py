@@ -22,7 +22,7 @@ from api.server.context import current_request_id, request_context
 from api.server.metrics import ServiceMetrics
 from api.server.problems import PROBLEM_KIND, RETRY_AFTER_S, ProblemError, problem_response, to_problem
 from api.server.settings import is_loopback
-from api.server.uuid7 import new_id
+from api.store import new_id
 from api.tracing import TRACEPARENT, Span, SpanKind, current_trace_id, span
 
 REQUEST_ID = "x-request-id"

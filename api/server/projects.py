@@ -13,8 +13,11 @@ from typing import Annotated, Final
 
 from fastapi import Depends, Header, Query, Request
 
+from api.jobs.sweeps import SWEEP_POINT
 from api.schemas.names import NAME_PATTERN
+from api.schemas.plans import PLANS
 from api.schemas.projects import DEFAULT_PROJECT, PROJECT_HEADER, ProjectSpec, Quotas
+from api.schemas.sweeps import SWEEPS
 from api.server.auth import Principal, chosen_project
 from api.server.problems import ProblemError, invalid
 from api.store import Transaction
@@ -100,8 +103,9 @@ async def refuse_over_quota(
     if job_kind is not None:
         checks.append(("queued_jobs", quotas.queued_jobs, lambda: tx.usage.queued_jobs(project)))
         checks.append(("cpu_s_per_day", quotas.cpu_s_per_day, lambda: tx.usage.cpu_s(project, since=since)))
-    if job_kind == PLAN_JOBS:
-        checks.append(("plans_per_day", quotas.plans_per_day, lambda: tx.usage.jobs(project, PLAN_JOBS, since=since)))
+    if job_kind in (PLAN_JOBS, SWEEP_JOBS):
+        plans = (PLAN_JOBS, SWEEP_POINT)  # each point of a sweep is a plan
+        checks.append(("plans_per_day", quotas.plans_per_day, lambda: tx.usage.jobs(project, plans, since=since)))
     for name, limit, used in checks:
         if limit is not None and (found := await used()) >= limit:
             raise _over(project, name, limit, found)
@@ -112,7 +116,8 @@ async def refuse_over_quota(
         tx.usage.add_bytes(project, new_bytes)
 
 
-PLAN_JOBS: Final = "plan"
+PLAN_JOBS: Final = PLANS.name
+SWEEP_JOBS: Final = SWEEPS.name
 
 
 def _over(project: str, quota: str, limit: float, used: float) -> ProblemError:

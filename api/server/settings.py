@@ -151,6 +151,9 @@ class Settings(BaseSettings):
     plan_replayed_requests: int = Field(default=2_000_000, ge=1, le=1_000_000_000)
     """Maximum requests that one plan replays per trial, over all workloads."""
 
+    sweep_points: int = Field(default=2_000, ge=1, le=10_000)
+    """Maximum points of one sweep, and of one token's sweeps that wait."""
+
     retention_plans_days: float = Field(default=365, gt=0, le=36_500)
     """How long plans, placements and power plans are stored that no target names, in days."""
 

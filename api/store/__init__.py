@@ -20,7 +20,7 @@ from api.store.errors import (
     UnknownRevisionError,
 )
 from api.store.inspection import CONNECTIONS_PER_PROCESS
-from api.store.jobs import LaneCount, QueuedJob
+from api.store.jobs import ChildJob, LaneCount, QueuedJob, WaitingJob
 from api.store.migrate import Migrations
 from api.store.records import (
     AuditRecord,
@@ -42,9 +42,11 @@ from api.store.records import (
 )
 from api.store.retention import Batch, Retention, Rule, rules
 from api.store.store import Store, Transaction
+from api.store.uuid7 import ID_PATTERN, new_id
 
 __all__ = [
     "CONNECTIONS_PER_PROCESS",
+    "ID_PATTERN",
     "AuditFilter",
     "AuditRecord",
     "BackupError",
@@ -52,6 +54,7 @@ __all__ = [
     "ChainCheck",
     "ChainPlace",
     "CheckpointRecord",
+    "ChildJob",
     "ConflictError",
     "Contents",
     "DatabaseUnavailableError",
@@ -82,12 +85,14 @@ __all__ = [
     "TokenRecord",
     "Transaction",
     "UnknownRevisionError",
+    "WaitingJob",
     "WorkerRecord",
     "back_up",
     "canonical_json",
     "check_chain",
     "compare",
     "database_file",
+    "new_id",
     "read_backup",
     "restore",
     "rules",

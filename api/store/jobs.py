@@ -1,7 +1,8 @@
 """Keeps the jobs and the workers that do them.
 
 A job changes from `queued` to `running` by one conditional update, so that one worker gets it.  Only the worker that
-holds a job may finish it: a worker that was given up for lost cannot overwrite the result of its successor.
+holds a job may finish it: a worker that was given up for lost cannot overwrite the result of its successor.  A job that
+has created others is `waiting` and held by no worker, until all of them have ended.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -9,8 +10,9 @@ from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import CursorResult, delete, func, insert, or_, select, update
+from sqlalchemy import CursorResult, case, delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import aliased
 
 from api.schemas.jobs import FINAL_STATES, JobState
 from api.store.errors import KeyReusedError, KeyTakenError
@@ -20,6 +22,8 @@ from api.store.tables import JobRow, WorkerRow
 
 JOB_HEAD: Final = [getattr(JobRow, field.name) for field in fields(JobRecord)]
 _FINAL: Final = sorted(state.value for state in FINAL_STATES)
+_PENDING: Final = (JobState.QUEUED.value, JobState.WAITING.value)
+POINTS: Final = "points"  # the phase of a job that waits for others
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,26 @@ class QueuedJob:
     id: str
     project: str
     created_by: str
+    parent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChildJob:
+    """Is what a job that a sweep has created has made."""
+
+    state: str
+    output: str | None
+    failure: str | None  # JSON of a problem
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingJob:
+    """Counts the jobs that a waiting one has created."""
+
+    id: str
+    share: float | None  # as stored
+    children: int
+    ended: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,28 +110,29 @@ class JobRepository(Repository):
         created_by: str | None = None,
         parent: str | None = None,
     ) -> list[JobRecord]:
-        """Return the newest jobs before an id."""
+        """Return the newest jobs before an id: those that `parent` has created, or those of requests."""
         query = select(*JOB_HEAD).order_by(JobRow.id.desc()).limit(limit)
         if before_id is not None:
             query = query.where(JobRow.id < before_id)
+        query = query.where(JobRow.parent == parent if parent is not None else JobRow.parent.is_(None))
         if states:
             query = query.where(JobRow.state.in_(sorted(states)))
         for column, value in (
             (JobRow.project, project),
             (JobRow.kind, kind),
             (JobRow.created_by, created_by),
-            (JobRow.parent, parent),
         ):
             if value is not None:
                 query = query.where(column == value)
         return [JobRecord(**row) for row in await self._rows(query)]
 
-    async def queued(self, *, lane: str, limit: int) -> list[QueuedJob]:
-        """Return the jobs that wait in a lane, oldest first."""
-        query = select(JobRow.id, JobRow.project, JobRow.created_by).where(
+    async def oldest_queued(self, *, lane: str) -> list[QueuedJob]:
+        """Return the oldest job that waits in a lane, of each caller and of each sweep."""
+        groups = (JobRow.project, JobRow.created_by, JobRow.parent)
+        query = select(func.min(JobRow.id).label("id"), *groups).where(
             JobRow.state == JobState.QUEUED.value, JobRow.lane == lane
         )
-        return [QueuedJob(**row) for row in await self._rows(query.order_by(JobRow.id).limit(limit))]
+        return [QueuedJob(**row) for row in await self._rows(query.group_by(*groups))]
 
     async def queued_lanes(self) -> list[str]:
         """Return the lanes in which a job waits."""
@@ -115,19 +140,29 @@ class JobRepository(Repository):
         return [row["lane"] for row in await self._rows(query)]
 
     async def running(self, *, lane: str) -> list[QueuedJob]:
-        query = select(JobRow.id, JobRow.project, JobRow.created_by).where(
+        query = select(JobRow.id, JobRow.project, JobRow.created_by, JobRow.parent).where(
             JobRow.state == JobState.RUNNING.value, JobRow.lane == lane
         )
         return [QueuedJob(**row) for row in await self._rows(query)]
 
     async def count_queued(self, *, lane: str, created_by: str | None = None, before_id: str | None = None) -> int:
+        """Count the requests that wait in a lane: without the jobs that sweeps have created, but with the sweeps."""
         query = (
-            select(func.count()).select_from(JobRow).where(JobRow.state == JobState.QUEUED.value, JobRow.lane == lane)
+            select(func.count())
+            .select_from(JobRow)
+            .where(JobRow.state.in_(_PENDING), JobRow.lane == lane, JobRow.parent.is_(None))
         )
         if created_by is not None:
             query = query.where(JobRow.created_by == created_by)
         if before_id is not None:
             query = query.where(JobRow.id < before_id)
+        return int((await self._connection.execute(query)).scalar_one())
+
+    async def count_points(self, *, created_by: str) -> int:
+        """Count the jobs of a caller's sweeps that wait."""
+        query = select(func.count()).where(
+            JobRow.state == JobState.QUEUED.value, JobRow.created_by == created_by, JobRow.parent.is_not(None)
+        )
         return int((await self._connection.execute(query)).scalar_one())
 
     async def claim(self, job_id: str, *, worker: str, at: datetime) -> bool:
@@ -138,7 +173,7 @@ class JobRepository(Repository):
             .values(
                 state=JobState.RUNNING.value,
                 worker=worker,
-                started_at=at,
+                started_at=func.coalesce(JobRow.started_at, at),  # of a sweep: that of its first run
                 attempts=JobRow.attempts + 1,
                 phase=None,
                 share=None,
@@ -173,21 +208,64 @@ class JobRepository(Repository):
             )
         )
 
-    async def cancel_queued(self, job_id: str, *, at: datetime) -> bool:
-        """End a job that no worker has; False otherwise."""
-        return await self._changed(
-            update(JobRow)
-            .where(JobRow.id == job_id, JobRow.state == JobState.QUEUED.value)
-            .values(state=JobState.CANCELLED.value, finished_at=at, request=None, key=None, cancel_requested=True)
+    async def expand(
+        self, job_id: str, *, worker: str, kept: str, cpu_s: float, children: Sequence[tuple[JobRecord, str]]
+    ) -> bool:
+        """Store the jobs that a running one has created, with their requests, and let it wait for them.
+
+        False when the worker no longer holds it, or it is to be cancelled: then nothing is stored.
+        """
+        waits = await self._changed(
+            _held(job_id, worker)
+            .where(JobRow.cancel_requested.is_(False))
+            .values(
+                state=JobState.WAITING.value, worker=None, output=kept, phase=POINTS, share=0.0, cpu_s=cpu_s, attempts=0
+            )
+        )
+        if waits:
+            rows = [{**asdict(child), "request": request} for child, request in children]
+            await self._connection.execute(insert(JobRow), rows)
+        return waits
+
+    async def children(self, job_id: str) -> list[ChildJob]:
+        """Return the jobs that a job has created, in the order of their creation."""
+        query = select(JobRow.state, JobRow.output, JobRow.failure).where(JobRow.parent == job_id)
+        return [ChildJob(**row) for row in await self._rows(query.order_by(JobRow.id))]
+
+    async def waiting(self) -> list[WaitingJob]:
+        """Return the jobs that wait for others."""
+        child = aliased(JobRow)
+        query = (
+            select(
+                JobRow.id,
+                JobRow.share,
+                func.count().label("children"),
+                func.sum(case((child.state.in_(_FINAL), 1), else_=0)).label("ended"),
+            )
+            .join(child, child.parent == JobRow.id)
+            .where(JobRow.state == JobState.WAITING.value)
+            .group_by(JobRow.id, JobRow.share)
+        )
+        return [WaitingJob(**row) for row in await self._rows(query.order_by(JobRow.id))]
+
+    async def advance(self, waiting: WaitingJob) -> None:
+        """Store the progress of a waiting job; queue it again once the others have ended."""
+        values: dict[str, Any] = {"share": waiting.ended / waiting.children}
+        if waiting.ended == waiting.children:
+            values = {"state": JobState.QUEUED.value, "phase": None, "share": None}
+        await self._changed(
+            update(JobRow).where(JobRow.id == waiting.id, JobRow.state == JobState.WAITING.value).values(**values)
         )
 
-    async def request_cancel(self, job_id: str) -> bool:
-        """Request the worker of a running job to end it."""
-        return await self._changed(
-            update(JobRow)
-            .where(JobRow.id == job_id, JobRow.state == JobState.RUNNING.value)
-            .values(cancel_requested=True)
-        )
+    async def cancel(self, job_id: str, *, at: datetime) -> bool:
+        """End a job that no worker has, or request its worker to end it; the same for the jobs that it has created.
+
+        False when it has ended before.  One update decides for each job, so that no change of its state comes between.
+        """
+        found = await self._changed(_cancelling(JobRow.id == job_id, at))
+        if found:  # in a second statement, which reads the jobs that were created until the first had its lock
+            await self._changed(_cancelling(JobRow.parent == job_id, at))
+        return found
 
     async def held_by(self, worker: str) -> dict[str, bool]:
         """Return the running jobs of a worker, and whether each is to be cancelled."""
@@ -248,7 +326,13 @@ class JobRepository(Repository):
     async def counts(self) -> list[LaneCount]:
         """Return how many jobs wait and run in each lane, and since when the oldest one does."""
         query = (
-            select(JobRow.lane, JobRow.state, func.count().label("jobs"), func.min(JobRow.created_at).label("oldest"))
+            select(
+                JobRow.lane,
+                JobRow.state,
+                func.count().label("jobs"),
+                # A sweep's points wait for each other.
+                func.min(case((JobRow.parent.is_(None), JobRow.created_at))).label("oldest"),
+            )
             .where(or_(JobRow.state == JobState.QUEUED.value, JobRow.state == JobState.RUNNING.value))
             .group_by(JobRow.lane, JobRow.state)
         )
@@ -281,6 +365,21 @@ class WorkerRepository(Repository):
 def _held(job_id: str, worker: str) -> Any:
     held = (JobRow.id == job_id, JobRow.state == JobState.RUNNING.value, JobRow.worker == worker)
     return update(JobRow).where(*held)
+
+
+def _cancelling(which: Any, at: datetime) -> Any:
+    pending = JobRow.state.in_(_PENDING)
+    return (
+        update(JobRow)
+        .where(which, or_(pending, JobRow.state == JobState.RUNNING.value))
+        .values(
+            cancel_requested=True,
+            state=case((pending, JobState.CANCELLED.value), else_=JobRow.state),
+            finished_at=case((pending, at), else_=JobRow.finished_at),
+            request=case((pending, None), else_=JobRow.request),
+            key=case((pending, None), else_=JobRow.key),
+        )
+    )
 
 
 def _job(row: Mapping[str, Any] | None) -> JobRecord | None:

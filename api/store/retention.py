@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, and_, delete, func, literal, or_, select, text, tuple_, update
 
+from api.schemas.jobs import JobState
 from api.store.repositories import DocumentRepository, Repository
 from api.store.tables import (
     Base,
@@ -52,6 +53,12 @@ class Retention:
     kept_token_makers: frozenset[str]  # a revoked first token that was forgotten could be stored again
     case_kind: str
     is_closed: Callable[[str], bool]  # takes the body of a case
+
+
+def _unread() -> ColumnElement[bool]:
+    """Select jobs whose output no waiting sweep will read."""
+    waiting = select(JobRow.id).where(JobRow.state == JobState.WAITING.value)
+    return or_(JobRow.parent.is_(None), JobRow.parent.not_in(waiting.scalar_subquery()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +119,7 @@ _OTHERS: Final = (
         name="jobs",
         table=JobRow,
         key=("id",),
-        expired=lambda keep, now: JobRow.finished_at < now - keep.jobs,
+        expired=lambda keep, now: and_(JobRow.finished_at < now - keep.jobs, _unread()),
     ),
     Rule(
         name="tokens",

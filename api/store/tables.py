@@ -205,7 +205,8 @@ class JobRow(Base):
 
     __tablename__ = "jobs"
     __table_args__ = (
-        Index("ix_jobs_state", "state", "lane", "id"),
+        Index("ix_jobs_state", "state", "lane", "project", "created_by", "parent", "id"),
+        Index("ix_jobs_parent", "parent", "state"),
         Index("ix_jobs_finished_at", "finished_at"),
         Index("ix_jobs_project", "project", "created_at"),
         Index("uq_jobs_created_by", "created_by", "key", unique=True),

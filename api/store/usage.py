@@ -1,7 +1,7 @@
 """Adds up what projects use, and keeps what each replica has served to each caller."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -37,16 +37,18 @@ class UsageRepository(Repository):
         super().__init__(connection)
         self._counted = counted
 
-    async def jobs(self, project: str, kind: str, *, since: datetime) -> int:
+    async def jobs(self, project: str, kinds: Collection[str], *, since: datetime) -> int:
         query = select(func.count()).where(
-            JobRow.project == project, JobRow.kind == kind, JobRow.created_at > since, JobRow.parent.is_(None)
+            JobRow.project == project, JobRow.kind.in_(sorted(kinds)), JobRow.created_at > since
         )
         return int(await self._value(query))
 
     async def queued_jobs(self, project: str) -> int:
         return int(
             await self._value(
-                select(func.count()).where(JobRow.project == project, JobRow.state == JobState.QUEUED.value)
+                select(func.count()).where(
+                    JobRow.project == project, JobRow.state == JobState.QUEUED.value, JobRow.parent.is_(None)
+                )
             )
         )
 

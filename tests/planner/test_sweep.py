@@ -11,7 +11,17 @@ from fleet.solvers import SolveStatus
 from planner import PlanRequest
 from planner.objectives import ENERGY, SERVED
 from planner.policy import ExplainLevel
-from planner.sweep import Axis, Knob, SweepPoint, grid_requests, mark_front, point
+from planner.sweep import (
+    Axis,
+    Knob,
+    SweepPoint,
+    count_points,
+    grid_factors,
+    grid_request,
+    grid_requests,
+    mark_front,
+    point,
+)
 from tests.planner.requests import from_offers, given, solved
 
 NO_PRICES = PriceSheet()
@@ -195,3 +205,13 @@ def test_a_point_keeps_the_figures_of_a_plan() -> None:
     assert (kept.goal_value, kept.verified) == (plan.goal_value, plan.verified)
     assert kept.gpus == sum(entry.count * entry.gpus_per_replica for entry in plan.allocation)
     assert all(f"{entry.count} x {entry.option}" in kept.mix for entry in plan.allocation)
+
+
+@drawn(factors=st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=3, unique=True), min_size=1, max_size=2))
+def test_each_request_of_a_grid_is_made_alone_by_its_position(factors: list[list[int]]) -> None:
+    axes = [Axis(knob=knob, factors=tuple(map(float, each))) for knob, each in zip(Knob, factors, strict=False)]
+    one, gpus = PlanRequest.model_validate(from_offers()), builtin_gpus()
+    whole = grid_requests(one, builtin_prices(), axes, gpus=gpus)
+    alone = [grid_request(one, builtin_prices(), axes, at, gpus=gpus) for at in range(count_points(axes))]
+    assert alone == list(whole)
+    assert [found for found, _request, _prices in whole] == list(grid_factors(axes))

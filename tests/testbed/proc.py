@@ -41,6 +41,14 @@ def peak_memory_bytes(pid: int) -> int:
     return int(line.split()[1]) * 1024
 
 
+def thread_count(pid: int) -> int:
+    """Return how many threads process `pid` has; 0 once it has ended."""
+    try:
+        return sum(1 for _thread in (PROC / str(pid) / "task").iterdir())
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
 def running_with_variable(name: str, value: str) -> list[int]:
     """Return the processes whose environment has `name` set to `value`; descendants inherit the variable."""
     mark = f"{name}={value}".encode()

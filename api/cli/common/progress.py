@@ -82,6 +82,6 @@ def description(job: Job) -> str:
     """Describe what a job does now."""
     if job.state is JobState.QUEUED:
         return f"queued behind {job.position}" if job.position else "queued"
-    if job.state is JobState.RUNNING:
-        return job.phase or "running"
+    if job.state in (JobState.RUNNING, JobState.WAITING):
+        return job.phase or job.state.value
     return job.state.value

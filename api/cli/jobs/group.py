@@ -81,6 +81,6 @@ def _print(job: Job, service: ProjectOptions) -> None:
 def _progress(job: Job) -> str:
     if job.state is JobState.QUEUED:
         return f"behind {job.position}" if job.position else "next"
-    if job.state is JobState.RUNNING:
+    if job.state in (JobState.RUNNING, JobState.WAITING):
         return (job.phase or "") + (f" {job.share:.0%}" if job.share is not None else "")
     return ""

@@ -12,12 +12,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from api.cli.catalogues.kinds import known_gpus
-from api.cli.common.errors import input_errors
+from api.cli.common.console import print_line
+from api.cli.common.errors import InputError, input_errors
 from api.cli.common.files import read_document, read_file
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.options import FileArgument, GpusOption
-from api.cli.common.output import Format, FormatOption, print_json
+from api.cli.common.options import ExplicitRemoteOptions, FileArgument, GpusOption, RemoteOptions
 from api.cli.common.plot_files import PlotOption, require_plottable, save_figure
+from api.cli.common.progress import record_of
+from api.cli.common.stored_results import StoredResults
 from api.cli.common.tables import Column, format_value, number, print_table, table_of
 from api.cli.plan.context import (
     ModelsOption,
@@ -29,6 +31,7 @@ from api.cli.plan.context import (
     with_profiles,
 )
 from api.cli.plan.file_references import with_files
+from api.schemas.sweeps import SweepRecord, SweepRequest, SweepSummary
 from deploy.common.executors import Processes, RayTasks, Runner
 from fleet.documents import RuleError, read_model
 from fleet.offers import PriceSheet
@@ -36,13 +39,21 @@ from planner import PlanRequest
 from planner.sweep import Axis, GridRequest, Sweep, SweepPoint, grid_requests, mark_front, point
 
 _TITLE = "filled: on the Pareto front; crosses: broke its objective in the replay; red bands: no mix holds"
-
+SWEEPS: StoredResults[SweepRecord, SweepSummary] = StoredResults(
+    name="sweep",
+    columns=(Column("over", of="over"), number("points", of="points"), number("failed", of="failed")),
+    newest=lambda client: client.iter_sweeps(),
+    read=lambda client, sweep_id: client.get_sweep(sweep_id),
+    print_result=lambda record: print_sweep(record.sweep),
+)
 
 app = new_app()
+sweeps_app = SWEEPS.app()
 
 
 @app.command()
 def sweep(
+    service: ExplicitRemoteOptions,
     file: FileArgument,
     over: Annotated[
         list[str],
@@ -64,30 +75,49 @@ def sweep(
     models: ModelsOption = None,
     offers: OffersOption = None,
     profiles: ProfilesOption = None,
-    output: FormatOption = Format.TABLE,
 ) -> None:
     """Show what a load costs as rate, SLO, prices or power change.
 
     FILE is the request, as for `fleetwright plan`.  Points marked * are on the Pareto front: no point serves more at no
-    higher cost.
+    higher cost.  With --url the workers of a service plan the points, and the service stores the sweep.
     """
+    if service.url is not None and any((gpus, models, offers, workers, ray)):
+        message = "--gpus, --models, --offers, --workers and --ray are local, --url uses a service: give one of them"
+        raise InputError(message)
     if plot is not None:
         require_plottable(plot)
     request = read_model(with_files(read_document(file), file), PlanRequest)
     request = with_profiles(request, profiles, gpus=known_gpus(gpus))
-    prices = None if offers is None else read_file(offers, PriceSheet)
-    world = planning_context(gpus=known_gpus(gpus), models=models, prices=prices)
     with input_errors(RuleError, prefix="--over: "):
         axes = [Axis.parse(text) for text in over]
-        requests = grid_requests(request, world.prices, axes, gpus=world.gpus)
-    runner = RayTasks(address=ray) if ray is not None else Processes(workers=workers)
-    found = mark_front(axes, _solve_points(runner, requests, world), goal=request.policy.goal)
-    if output is Format.JSON:
-        print_json(found)
+    if service.url is not None:
+        found = _sweep_remotely(SweepRequest(request=request, axes=tuple(axes)), service)
     else:
-        print_table(table_of([*_columns(found)], found.points))
+        prices = None if offers is None else read_file(offers, PriceSheet)
+        world = planning_context(gpus=known_gpus(gpus), models=models, prices=prices)
+        with input_errors(RuleError, prefix="--over: "):
+            requests = grid_requests(request, world.prices, axes, gpus=world.gpus)
+        runner = RayTasks(address=ray) if ray is not None else Processes(workers=workers)
+        found = mark_front(axes, _solve_points(runner, requests, world), goal=request.policy.goal)
+        if not service.printed(found):
+            print_sweep(found)
     if plot is not None:
         plot_sweep(found, plot)
+
+
+def _sweep_remotely(request: SweepRequest, service: RemoteOptions) -> Sweep:
+    with service.connect() as client:
+        record = record_of(client, client.submit_sweep(request), read=client.get_sweep)
+    SWEEPS.print_record(record, service)
+    return record.sweep
+
+
+def print_sweep(found: Sweep) -> None:
+    """Print the points as a table, then the reasons of those that failed."""
+    print_table(table_of([*_columns(found)], found.points))
+    for each in found.failed:
+        at = ", ".join(f"{name}={factor:g}" for name, factor in each.factors.items())
+        print_line(f"{at} failed: {each.reason}")
 
 
 def _solve_points(runner: Runner, requests: tuple[GridRequest, ...], world: World) -> list[SweepPoint]:

@@ -115,6 +115,7 @@ def worker_settings(settings: Settings) -> WorkerSettings:
             fault_simulation_rank_hours=settings.fault_simulation_rank_hours,
             fault_simulation_ranks=settings.fault_simulation_ranks,
             replayed_requests=settings.plan_replayed_requests,
+            sweep_points=settings.sweep_points,
         ),
         reuse_s=settings.result_reuse_s,
     )

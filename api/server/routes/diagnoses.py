@@ -22,8 +22,7 @@ from api.server.projects import WHOLE_FLEET, ProjectAccess, ProjectOf, refuse_ov
 from api.server.route import ServiceRoute, reads_raw
 from api.server.routes.jobs import output_response
 from api.server.service import Service, ServiceOf
-from api.server.uuid7 import ID_PATTERN, new_id
-from api.store import DiagnosisHead, JobRecord, Transaction
+from api.store import ID_PATTERN, DiagnosisHead, JobRecord, Transaction, new_id
 
 router = APIRouter(tags=["faults"], route_class=ServiceRoute)
 DiagnosisId = Annotated[str, Path(pattern=ID_PATTERN)]

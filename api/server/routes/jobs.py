@@ -19,8 +19,7 @@ from api.server.problems import ProblemError, conflict, not_found
 from api.server.projects import ProjectAccess, ProjectOf
 from api.server.route import ServiceRoute
 from api.server.service import Service, ServiceOf
-from api.server.uuid7 import ID_PATTERN
-from api.store import JobRecord, Transaction
+from api.store import ID_PATTERN, JobRecord, Transaction
 
 EVENT_POLL_S: Final = 0.25
 KEEP_ALIVE_S: Final = 15.0
@@ -51,6 +50,9 @@ async def list_jobs(
     state: Annotated[JobState | None, Query(description="Only jobs in this state.")] = None,
     kind: Annotated[str | None, Query(max_length=32, description="Only jobs of this kind.")] = None,
     created_by: Annotated[str | None, Query(max_length=200, description="Only jobs of this caller.")] = None,
+    parent: Annotated[
+        str | None, Query(pattern=ID_PATTERN, description="The jobs that this one has created, instead of all others.")
+    ] = None,
 ) -> Page[Job]:
     """Jobs, newest first."""
     before = paging.start(str)
@@ -62,6 +64,7 @@ async def list_jobs(
             states=() if state is None else (state.value,),
             kind=kind,
             created_by=created_by,
+            parent=parent,
         )
         places = await positions(tx, found)
     shown = [show_job(job, position=place) for job, place in zip(found, places, strict=True)]

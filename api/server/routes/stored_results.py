@@ -23,8 +23,7 @@ from api.server.projects import PROJECT, WHOLE_FLEET, ProjectAccess, ProjectOf
 from api.server.route import ServiceRoute, add_routes, reads_raw
 from api.server.routes.jobs import output_response
 from api.server.service import Service, ServiceOf
-from api.server.uuid7 import ID_PATTERN
-from api.store import JobRecord, StoredResult, canonical_json
+from api.store import ID_PATTERN, JobRecord, StoredResult, canonical_json
 from placement.formats.engine_writers import Engine
 
 JSON, YAML = "application/json", "application/yaml"

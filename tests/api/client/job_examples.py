@@ -1,4 +1,4 @@
-"""One call of each operation on jobs."""
+"""One call of each operation on jobs, and on sweeps, which are many jobs."""
 
 from typing import Any
 
@@ -7,10 +7,14 @@ from api.client import operations as op
 from api.client.calls import Call
 from api.schemas.power import CapPlanRequest
 from tests.api.client.fault_examples import FAULT_SIMULATION
-from tests.api.client.test_operations import PLACEMENT_REQUEST, PLAN_REQUEST, SIMULATION_REQUEST, TREE
+from tests.api.client.test_operations import PLACEMENT_REQUEST, PLAN_REQUEST, SIMULATION_REQUEST, SWEEP_REQUEST, TREE
 
 JOB_EXAMPLES: dict[str, list[Call[Any]]] = {
+    "create_sweep": [op.create_sweep(SWEEP_REQUEST)],
+    "list_sweeps": [op.list_sweeps()],
+    "get_sweep": [op.get_sweep("s")],
     "submit_plan": [op.submit_plan(PLAN_REQUEST)],
+    "submit_sweep": [op.submit_sweep(SWEEP_REQUEST)],
     "submit_placement": [op.submit_placement(PLACEMENT_REQUEST)],
     "submit_power_simulation": [op.submit_power_simulation(SIMULATION_REQUEST)],
     "submit_power_plan": [op.submit_power_plan(CapPlanRequest(tree=TREE))],

@@ -13,6 +13,7 @@ from api.client import access_operations as access
 from api.client import operations as op
 from api.client.calls import Call, path_of
 from api.schemas.power import CapPlanRequest, PowerBudget, SimulationRequest
+from api.schemas.sweeps import SweepRequest
 from api.schemas.targets import Freeze, Mode, Phase, TargetSpec, TargetStatus
 from api.schemas.tokens import TokenRequest, TokenScope
 from fleet.errors import DocumentError
@@ -21,6 +22,7 @@ from fleet.topology.elements import PowerKind
 from placement.formats.engine_writers import Engine
 from placement.request import PlacementRequest
 from planner.request import PlanRequest
+from planner.sweep import Axis, Knob
 from power.tree import Feed, PowerTree
 from tests.api.client.conftest import URL, Send
 from tests.api.client.wire import Wire
@@ -47,6 +49,7 @@ PLAN_REQUEST = PlanRequest.model_validate(
         "time_limit_s": 90.0,
     }
 )
+SWEEP_REQUEST = SweepRequest(request=PLAN_REQUEST, axes=(Axis(knob=Knob.RATE, factors=(0.5, 1.0)),))
 
 TREE = PowerTree(name="north", feeds=(Feed(name="row-1", kind=PowerKind.ROW, limit_w=200_000.0),))
 BUDGET = PowerBudget.model_validate({"limit_w": 150_000.0, "expires_at": NOW})
@@ -66,6 +69,8 @@ PLACEMENT_REQUEST = PlacementRequest(loads=((4.0, 2.0, 1.0, 1.0), (1.0, 1.0, 1.0
         (op.list_document_versions(TOPOLOGY, limit=5, cursor="c="), "GET", "/v1/topology/versions?limit=5&cursor=c%3D"),
         (op.list_plans(limit=200), "GET", "/v1/plans?limit=200"),
         (op.get_plan("0197-a"), "GET", "/v1/plans/0197-a"),
+        (op.list_sweeps(), "GET", "/v1/sweeps"),
+        (op.get_sweep("0197-a"), "GET", "/v1/sweeps/0197-a"),
         (op.list_placements(), "GET", "/v1/placements"),
         (op.get_placement("0197-a"), "GET", "/v1/placements/0197-a"),
         (op.export_placement("p", engine=Engine.SGLANG), "GET", "/v1/placements/p/export?engine=sglang"),
@@ -139,11 +144,12 @@ def test_deletions_carry_the_etag(call: Call[None], path: str) -> None:
 
 
 @pytest.mark.parametrize("key", [None, "order-7"])
-@pytest.mark.parametrize("kind", ["plan", "placement", "power/simulation", "power/plan", "token"])
+@pytest.mark.parametrize("kind", ["plan", "sweep", "placement", "power/simulation", "power/plan", "token"])
 def test_creations_carry_an_idempotency_key(kind: str, key: str | None) -> None:
     token_request = TokenRequest(name="ci", scopes=frozenset({TokenScope.READ}))
     calls: dict[str, Call[Any]] = {
         "plan": op.create_plan(PLAN_REQUEST, idempotency_key=key),
+        "sweep": op.create_sweep(SWEEP_REQUEST, idempotency_key=key),
         "placement": op.create_placement(PLACEMENT_REQUEST, idempotency_key=key),
         "power/simulation": op.create_power_simulation(SIMULATION_REQUEST, idempotency_key=key),
         "power/plan": op.create_power_plan(CapPlanRequest(tree=TREE), idempotency_key=key),

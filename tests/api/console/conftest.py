@@ -66,6 +66,8 @@ def fill(stage: Stage, *, dashboard_url: str) -> None:
     impossible = chat | {"policy": {"budget_usd_per_h": 10}}
     for name, request in (("chat", chat), ("more", more), ("impossible", impossible)):
         stage.ids[name] = stage.call("POST", "plans", request)["id"]
+    sweep = {"request": chat, "axes": [{"knob": "rate", "factors": [1, 1.83]}]}
+    stage.ids["sweep"] = stage.call("POST", "sweeps", sweep)["id"]
     application = {"kind": "ray_serve", "dashboard_url": dashboard_url, "application": "chat", "deployments": PARTS}
     stage.call("PUT", "targets/chat", {"workload": "chat", "application": application}, **CREATE)
     placement = {"loads": LOADS, "slots": 20, "gpus": 4, "nodes": 2}
@@ -98,7 +100,7 @@ def addresses(stage: Stage) -> dict[str, str]:
         "compare": f"plans/compare?a={ids['chat']}&b={ids['more']}",
         "compare with now": f"plans/compare?a={ids['chat']}&target=chat",
         "apply": f"plans/{ids['chat']}/apply?target=chat",
-        "sweep": f"plans/sweep?base={ids['chat']}&axis=rate&plans=1:{ids['chat']},1.83:{ids['more']}",
+        "sweep": f"plans/sweep?base={ids['chat']}&axis=rate&sweep={ids['sweep']}",
         "placements": "placements",
         "placement": f"placements/{ids['placement']}",
         "power": "power",

@@ -94,14 +94,16 @@ def test_a_sweep_from_the_page_plans_each_factor(page: Page, stage: Stage) -> No
     page.fill("By", "0.5, 1, 1.5")
     page.click("Run the sweep")
     page.wait("document.querySelectorAll('.chart circle').length === 3", what="three points")
-    page.wait("location.hash.includes('plans=')", what="the plans in the address")
+    page.wait("location.hash.includes('sweep=')", what="the sweep in the address")
     page.send("Page.reload")
     page.wait("document.querySelectorAll('.chart circle').length === 3", what="three points after a reload")
-    rates = page.evaluate("[...document.querySelectorAll('tbody tr td:nth-child(2)')].map(each => each.innerText)")
+    rates = page.evaluate(
+        "[...document.querySelector('tbody').querySelectorAll('td:nth-child(2)')].map(each => each.innerText)"
+    )
     assert rates == ["15", "30", "45"]
     page.fill("By", "0, x")
     page.click("Run the sweep")
-    page.wait_text("allowed are 1 to 24 numbers above 0")
+    page.wait_text("allowed are 1 to 100 numbers above 0")
 
 
 def test_evidence_is_replayed_from_the_page(page: Page, stage: Stage) -> None:

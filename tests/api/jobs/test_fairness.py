@@ -9,8 +9,8 @@ from api.jobs.fairness import Starts, next_job
 from api.store import QueuedJob
 
 
-def job(number: int, *, project: str = "default", caller: str = "a") -> QueuedJob:
-    return QueuedJob(id=f"{number:04}", project=project, created_by=caller)
+def job(number: int, *, project: str = "default", caller: str = "a", parent: str | None = None) -> QueuedJob:
+    return QueuedJob(id=f"{number:04}", project=project, created_by=caller, parent=parent)
 
 
 def order(queued: list[QueuedJob], *, slots: int) -> list[QueuedJob]:
@@ -42,6 +42,12 @@ def test_a_long_queue_of_one_caller_delays_another_one_by_one_job() -> None:
     jobs = [*(job(number, caller="many") for number in range(100)), job(100, caller="one")]
     started = order(jobs, slots=1)
     assert [each.created_by for each in started[:3]] == ["many", "one", "many"]
+
+
+def test_the_points_of_a_sweep_delay_other_callers_and_other_jobs_of_its_own_by_one_job() -> None:
+    points = [job(number, parent="sweep") for number in range(100)]
+    started = order([*points, job(100), job(101, caller="one")], slots=1)
+    assert {each.id for each in started[1:4]} >= {"0100", "0101"}
 
 
 def test_a_project_with_many_callers_gets_no_larger_share() -> None:

@@ -190,7 +190,7 @@ async def test_progress_is_stored_and_a_running_job_is_cancelled_within_a_second
         await until(has_progress)
         async with asyncio.timeout(1.0):
             async with store.transaction() as tx:
-                assert await tx.jobs.request_cancel("j1")
+                assert await tx.jobs.cancel("j1", at=NOW)
             await until(lambda: has_state(store, "j1", JobState.CANCELLED))
     assert gate.cancelled == ["j1"]
 

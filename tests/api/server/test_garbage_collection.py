@@ -14,7 +14,6 @@ from sqlalchemy import insert, text
 from api.server import Settings
 from api.server.garbage_collection import LEASE, collect_garbage, retention_of, run_garbage_collection
 from api.server.routes.remediation import CASES
-from api.server.uuid7 import new_id
 from api.store import (
     DiagnosisHead,
     LeaseRecord,
@@ -25,6 +24,7 @@ from api.store import (
     StoredResult,
     TokenRecord,
     canonical_json,
+    new_id,
 )
 from api.store.tables import JobRow, RateUsageRow, ResultLabelRow
 from tests.testbed.service import RunningService

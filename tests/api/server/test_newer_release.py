@@ -16,8 +16,7 @@ from api.schemas.remediation import CaseSpec
 from api.schemas.results import ResultType
 from api.schemas.targets import Freeze, TargetSpec, TargetStatus
 from api.server.catalogues import ALL
-from api.server.uuid7 import new_id
-from api.store import DiagnosisHead, DocumentRecord, QuarantineRecord, StatusRecord, Store, Transaction
+from api.store import DiagnosisHead, DocumentRecord, QuarantineRecord, StatusRecord, Store, Transaction, new_id
 from faults.quarantine import QuarantineRules
 from fleet.documents import read_stored
 from placement.document import Placement

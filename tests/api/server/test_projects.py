@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
+from api.jobs.sweeps import SWEEP_POINT
 from api.schemas.tokens import TokenScope
 from api.server.problems import ProblemError
-from api.server.projects import PLAN_JOBS, refuse_over_quota
-from api.server.uuid7 import new_id
-from api.store import Store
+from api.server.projects import PLAN_JOBS, SWEEP_JOBS, refuse_over_quota
+from api.store import Store, new_id
 from api.store.tables import JobRow
 from tests.api.server.operations import Operation, operations
 from tests.api.server.test_plans import plan_request
@@ -179,6 +179,16 @@ async def test_jobs_beyond_a_quota_are_refused_until_a_day_has_passed(service: R
     await add_job(service, state="queued")
     assert await refusal(service) == "project 'team-a' has used its quota queued_jobs: 1 of 1"
     assert await refusal(service, None) is None
+
+
+async def test_the_points_of_a_sweep_are_plans_but_wait_in_no_queue_of_the_project(service: RunningService) -> None:
+    await project(service, "team-a", plans_per_day=2, queued_jobs=1)
+    await add_job(service, state="waiting", kind="sweep")
+    await add_job(service, state="queued", kind=SWEEP_POINT, parent="p")
+    assert await refusal(service) is None
+    await add_job(service, cpu_s=1.0, kind=SWEEP_POINT, parent="p")
+    for kind in (PLAN_JOBS, SWEEP_JOBS):
+        assert await refusal(service, kind) == "project 'team-a' has used its quota plans_per_day: 2 of 2"
 
 
 async def test_stored_bytes_of_documents_and_diagnoses_count(service: RunningService) -> None:

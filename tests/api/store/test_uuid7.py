@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.server.uuid7 import ID_PATTERN, new_id
+from api.store import ID_PATTERN, new_id
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 moments = st.datetimes(min_value=datetime(2020, 1, 1), max_value=datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - hypothesis adds the zone

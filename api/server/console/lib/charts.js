@@ -108,9 +108,9 @@ export function scatter(label, points, { xText, yText, xFormat = num, yFormat = 
     s("polyline", { class: "front", points: front.map((point) => `${x.at(point.x)},${y.at(point.y)}`).join(" ") }),
     points.map((point) =>
       s(
-        "a",
-        { href: point.href, "aria-label": point.label },
-        s("circle", { class: point.front ? "point on-front" : "point", cx: x.at(point.x), cy: y.at(point.y), r: 5.5 }, s("title", {}, point.label)),
+        "circle",
+        { class: point.front ? "point on-front" : "point", cx: x.at(point.x), cy: y.at(point.y), r: 5.5, role: "img", "aria-label": point.label },
+        s("title", {}, point.label),
       ),
     ),
   );

@@ -62,7 +62,8 @@ def upgrade() -> None:
         sa.Column("trace", sa.String(55)),
         sa.PrimaryKeyConstraint("id", name="pk_jobs"),
     )
-    op.create_index("ix_jobs_state", "jobs", ["state", "lane", "id"])
+    op.create_index("ix_jobs_state", "jobs", ["state", "lane", "project", "created_by", "parent", "id"])
+    op.create_index("ix_jobs_parent", "jobs", ["parent", "state"])
     op.create_index("ix_jobs_finished_at", "jobs", ["finished_at"])
     op.create_index("ix_jobs_project", "jobs", ["project", "created_at"])
     op.create_index("uq_jobs_created_by", "jobs", ["created_by", "key"], unique=True)

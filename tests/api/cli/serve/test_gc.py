@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from api.server.uuid7 import new_id
-from api.store import ResultSummary, Store, StoredResult
+from api.store import ResultSummary, Store, StoredResult, new_id
 from tests.testbed.cli import Cli
 
 
