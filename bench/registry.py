@@ -166,5 +166,11 @@ REGISTRY = (
         "Reads and writes beside heavy plans",
         target="200 reads/s p99 100 ms, 40 writes/s p99 400 ms; alone 600/s",
     ),
+    Benchmark(
+        "service_workers",
+        "Two workers of the service",
+        target="1.7 times the throughput of one",
+        anchor="one worker with one slot",
+    ),
     Benchmark("service_day", "A day in 20 minutes", target="growth under 3 %, bounded database", slow=True),
 )

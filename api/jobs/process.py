@@ -43,6 +43,7 @@ WATCH_S: Final = 0.1
 REPORT_S: Final = 0.25  # at most so often
 END_S: Final = 2.0  # for a process that has sent its outcome
 PR_SET_PDEATHSIG: Final = 1
+THREADED: Final = ("OMP", "OPENBLAS", "MKL", "NUMBA")
 NICENESS: Final = {Lane.SAFETY: 0, Lane.READS: 5, Lane.WORK: 10}
 MIB: Final = 1024**2
 Message = tuple[str, float | None] | Finished
@@ -52,6 +53,8 @@ class ProcessExecutor:
     """Runs jobs on this machine.  Cancelling `run` ends the process."""
 
     def __init__(self) -> None:
+        for library in THREADED:  # before the first fork: a slot is a core, and the solvers use one thread too
+            os.environ[f"{library}_NUM_THREADS"] = "1"
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(PRELOADED)
 

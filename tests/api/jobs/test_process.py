@@ -18,12 +18,25 @@ from api.jobs.outcome import Finished, JobFailure, JobLimits, Solved, Task
 from api.jobs.process import ProcessExecutor
 from api.schemas.jobs import Lane
 from tests.api.server.test_plans import plan_request
+from tests.testbed.proc import thread_count
 from tests.testbed.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 NOW = datetime(2026, 11, 27, tzinfo=UTC)
 GPUS_AS_SHIPPED = {"gpus": None, "models": None, "offers": None}
 LIMITS = Limits(memory_mib=1024, deadline_s=PATIENCE_S)
+REPLAYED = {  # some tenths of a second in compiled code
+    "workloads": [
+        {
+            "name": "chat",
+            "rate_rps": 20,
+            "model": "Llama-3.1-8B",
+            "buckets": {"input_tokens": [500], "output_tokens": [250], "share": [[1.0]]},
+            "slo": {"ttft_ms": {"p99": 2000}, "tpot_ms": {"p99": 100}},
+        }
+    ],
+    "replay": {"hours": 0.3},
+}
 LONG = {"ranks": 16_384, "hours": 0.12}  # tens of seconds
 
 
@@ -69,6 +82,17 @@ async def test_an_error_of_the_request_names_its_field(executor: ProcessExecutor
     found = failure(await executor.run(task(request=wrong), limits=LIMITS, report=report))
     assert (found.status, found.kind) == (422, "invalid-request")
     assert {problem.path for problem in found.field_problems()} == {"time_limit_s", "unknown"}
+
+
+async def test_a_job_uses_one_thread(executor: ProcessExecutor, report: Any) -> None:
+    """A slot of a worker is one core."""
+    running = asyncio.create_task(executor.run(task(request=REPLAYED), limits=LIMITS, report=report))
+    counts = []
+    while not running.done():
+        await asyncio.sleep(0.02)
+        counts += [count for pid in job_processes() if (count := thread_count(pid))]
+    assert isinstance((await running).outcome, Solved)
+    assert set(counts) == {1}
 
 
 async def test_a_job_that_needs_more_memory_is_ended_and_says_so(executor: ProcessExecutor, report: Any) -> None:

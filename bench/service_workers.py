@@ -1,0 +1,106 @@
+"""Throughput of one and of two workers, each with one slot, on the same plans and one PostgreSQL server.
+
+Each plan replays its traffic, about a second of a core, with one thread.  The plans are stored in one transaction once
+all workers run; the time counts from the first start of a plan to the last end.
+
+    python -m bench service_workers     FLEETWRIGHT_WORKER_PLANS=64
+"""
+
+import os
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from api.schemas.jobs import JobState
+from api.store import JobRecord, Migrations
+from bench.harness import Row
+from tests.testbed.postgres import PostgresServer, find_programs, running_postgres
+from tests.testbed.proc import descendants, thread_count
+from tests.testbed.processes import Process
+from tests.testbed.waiting import wait_for
+from tests.testbed.workers import Table, running_worker
+
+PLANS: Final = "FLEETWRIGHT_WORKER_PLANS"
+WAIT_S: Final = 900.0
+SAMPLE_S: Final = 0.2
+HOURS: Final = 0.6  # of traffic that each plan replays
+SIZES: Final = {"input_tokens": [500, 2000], "output_tokens": [250, 1000], "share": [[0.4, 0.1], [0.3, 0.2]]}
+SLO: Final = {"ttft_ms": {"p99": 2000}, "tpot_ms": {"p99": 100}}
+
+
+def run() -> list[Row]:
+    count = int(os.environ.get(PLANS, "64"))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running_postgres(find_programs(), log_dir=Path(folder), fsync=True) as server,
+    ):
+        one = _measured(server, Path(folder), workers=1, plans=count)
+        two = _measured(server, Path(folder), workers=2, plans=count)
+    return [one | {"ratio": 1.0}, two | {"ratio": one["wall_s"] / two["wall_s"]}]
+
+
+def _request(number: int) -> dict[str, Any]:
+    workload = {"name": "chat", "rate_rps": 15 + number / 10, "model": "Llama-3.1-8B", "buckets": SIZES, "slo": SLO}
+    return {"workloads": [workload], "replay": {"hours": HOURS}, "policy": {"explain": "none"}}
+
+
+def _measured(server: PostgresServer, folder: Path, *, workers: int, plans: int) -> Row:
+    server.execute("CREATE DATABASE {}", name := f"workers_{workers}")
+    Migrations(url := server.url(name)).upgrade()
+    table = Table(url)
+    with ExitStack() as stack:
+        names = [f"w{workers}-{number}" for number in range(workers)]
+        running = [stack.enter_context(running_worker(url, folder, name=name, plan_concurrency="1")) for name in names]
+        for worker in running:
+            worker.wait_ready(partial(_has_started, worker))
+        jobs = table.add_all(map(_request, range(plans)), kind="plan")
+        with _most_threads([worker.pid for worker in running]) as most:
+            wait_for(
+                lambda: table.count_ended(jobs), lambda n: n == plans, what="plans", timeout_s=WAIT_S, interval_s=1
+            )
+    ended = [table.get(job) for job in jobs]
+    if any(job.state != JobState.SUCCEEDED for job in ended):
+        raise RuntimeError("a plan failed: see the log of its worker")
+    wall_s = _wall_s(ended)
+    return {
+        "workers": workers,
+        "plans": plans,
+        "wall_s": wall_s,
+        "plans_per_min": plans / wall_s * 60,
+        "cpu_s": sum(job.cpu_s or 0.0 for job in ended),
+        "threads_per_job": most[0],
+    }
+
+
+def _has_started(worker: Process) -> bool:
+    return "worker_started" in worker.log_tail()
+
+
+def _wall_s(jobs: list[JobRecord]) -> float:
+    started = [job.started_at for job in jobs if job.started_at is not None]
+    finished = [job.finished_at for job in jobs if job.finished_at is not None]
+    return (max(finished) - min(started)).total_seconds()
+
+
+@contextmanager
+def _most_threads(pids: list[int]) -> Iterator[list[int]]:
+    """Sample the threads of the processes of jobs: the children of the one that each worker forks them from."""
+    most, stop = [0], threading.Event()
+
+    def sample() -> None:
+        while not stop.wait(SAMPLE_S):
+            servers = [server for pid in pids for server in descendants(pid)]
+            jobs = [job for server in servers for job in descendants(server)]
+            most[0] = max([most[0], *map(thread_count, jobs)])
+
+    thread = threading.Thread(target=sample, daemon=True)
+    thread.start()
+    try:
+        yield most
+    finally:
+        stop.set()
+        thread.join()
