@@ -92,7 +92,7 @@ def _planning(name: str) -> App:
         case "place":
             from api.cli.place.group import app
         case "plans":
-            from api.cli.plan.run import plans_app as app
+            from api.cli.plan.stored import plans_app as app
         case "sweeps":
             from api.cli.plan.sweep import sweeps_app as app
         case "placements":

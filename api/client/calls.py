@@ -7,6 +7,7 @@ same calls, so neither contains anything about the API.
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cache
 from http import HTTPStatus
 from typing import Any, Generic, TypeVar
@@ -18,12 +19,14 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from api.client.errors import ConnectionFailedError, UnexpectedResponseError, error_from
 from api.schemas.jobs import Job
+from api.schemas.labels import label_text
 from api.schemas.leases import LEASE_HEADER, LeaseTerm
 from api.schemas.pages import Page
 from api.schemas.results import RecordT, RequestT, ResultType, SummaryT
 from api.tracing import Span, SpanKind, span
 from fleet.documents import IGNORE_UNKNOWN, dotted, item_problems
 from fleet.errors import DocumentError, Problem
+from fleet.solvers import SolveStatus
 
 ResultT = TypeVar("ResultT")
 ItemT = TypeVar("ItemT")
@@ -204,6 +207,17 @@ def posting(
     )
 
 
+def given(**parameters: str | None) -> dict[str, str]:
+    """Return the query of those parameters that have a value."""
+    return {name: value for name, value in parameters.items() if value is not None}
+
+
+def submitting(call: Call[Any]) -> Call[Job]:
+    """Call an operation without waiting for its end: returns the job."""
+    headers = {**call.headers, "Prefer": "respond-async"}
+    return replace(call, headers=headers, expects=frozenset({HTTPStatus.ACCEPTED}), read=as_type(Job), work_s=0.0)
+
+
 def once(idempotency_key: str | None) -> Mapping[str, str]:
     """Return the header with the key, or with a new one."""
     return {"Idempotency-Key": idempotency_key if idempotency_key is not None else uuid4().hex}
@@ -245,20 +259,76 @@ class ResultOperations(Generic[RequestT, RecordT, SummaryT]):
     stored: ResultType[RequestT, RecordT, SummaryT]
     work_s: Callable[[RequestT], float]
 
-    def create(self, request: RequestT, *, idempotency_key: str | None = None) -> Call[RecordT]:
-        """Solve the request and store the result.  An infeasible request has a result too."""
+    def create(
+        self,
+        request: RequestT,
+        *,
+        idempotency_key: str | None = None,
+        name: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> Call[RecordT]:
+        """Solve the request and store the result under a name and labels.  An infeasible request has a result too."""
         path, work_s = f"/v1/{self.stored.path}", self.work_s(request)
-        return creating(path, request, idempotency_key, self.stored.record, work_s=work_s)
+        call = creating(path, request, idempotency_key, self.stored.record, work_s=work_s)
+        return replace(call, query=given(name=name, labels=label_text(labels) if labels else None))
 
-    def submit(self, request: RequestT, *, idempotency_key: str | None = None) -> Call[Job]:
-        """Ask for the result without waiting: returns the job, whose id the result will have."""
+    def submit(
+        self,
+        request: RequestT,
+        *,
+        idempotency_key: str | None = None,
+        name: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> Call[Job]:
+        """Request the result without waiting: returns the job, whose id the result will have."""
         call = creating(f"/v1/{self.stored.path}", request, idempotency_key, Job)
-        accepted = frozenset({HTTPStatus.ACCEPTED})
-        return replace(call, headers={**call.headers, "Prefer": "respond-async"}, expects=accepted, read=as_type(Job))
+        return submitting(replace(call, query=given(name=name, labels=label_text(labels) if labels else None)))
 
-    def page(self, *, limit: int | None = None, cursor: str | None = None) -> Call[Page[SummaryT]]:
-        """Read results, newest first."""
-        return listing(f"/v1/{self.stored.path}", self.stored.summary, limit=limit, cursor=cursor)
+    def page(
+        self,
+        *,
+        limit: int | None = None,
+        cursor: str | None = None,
+        name: str | None = None,
+        labels: str | None = None,
+        created_by: str | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+    ) -> Call[Page[SummaryT]]:
+        """Read results, newest first.  `name` is the beginning of a name, `labels` a selector: `k=v,k2`."""
+        call = listing(f"/v1/{self.stored.path}", self.stored.summary, limit=limit, cursor=cursor)
+        chosen = given(
+            name=name,
+            labels=labels,
+            created_by=created_by,
+            created_after=created_after.isoformat() if created_after is not None else None,
+            created_before=created_before.isoformat() if created_before is not None else None,
+        )
+        return replace(call, query={**call.query, **chosen})
+
+    def page_by_status(
+        self,
+        *,
+        status: SolveStatus | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+        name: str | None = None,
+        labels: str | None = None,
+        created_by: str | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+    ) -> Call[Page[SummaryT]]:
+        """Read results as `page` does, also by the status of the solver, of a kind that has one."""
+        call = self.page(
+            limit=limit,
+            cursor=cursor,
+            name=name,
+            labels=labels,
+            created_by=created_by,
+            created_after=created_after,
+            created_before=created_before,
+        )
+        return replace(call, query={**call.query, **given(status=status.value if status is not None else None)})
 
     def get(self, result_id: str) -> Call[RecordT]:
         """Read one result with its request."""

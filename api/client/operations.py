@@ -127,7 +127,7 @@ def get_document_version(document_type: DocumentType[DocumentT], version: int) -
 
 
 _PLANS = ResultOperations(PLANS, lambda request: request.time_limit_s)
-create_plan, list_plans, get_plan = _PLANS.create, _PLANS.page, _PLANS.get
+create_plan, list_plans, get_plan = _PLANS.create, _PLANS.page_by_status, _PLANS.get
 submit_plan = _PLANS.submit
 _SWEEPS = ResultOperations(SWEEPS, lambda request: count_points(request.axes) * request.request.time_limit_s)
 create_sweep, list_sweeps, get_sweep = _SWEEPS.create, _SWEEPS.page, _SWEEPS.get
@@ -136,7 +136,11 @@ _PLACEMENTS = ResultOperations(PLACEMENTS, lambda _request: PLACING_S)
 create_placement, list_placements, get_placement = _PLACEMENTS.create, _PLACEMENTS.page, _PLACEMENTS.get
 submit_placement = _PLACEMENTS.submit
 _POWER_PLANS = ResultOperations(POWER_PLANS, lambda request: request.time_limit_s)
-create_power_plan, list_power_plans, get_power_plan = _POWER_PLANS.create, _POWER_PLANS.page, _POWER_PLANS.get
+create_power_plan, list_power_plans, get_power_plan = (
+    _POWER_PLANS.create,
+    _POWER_PLANS.page_by_status,
+    _POWER_PLANS.get,
+)
 submit_power_plan = _POWER_PLANS.submit
 _ROWS = ResultOperations(POWER_SIMULATIONS, lambda _request: SIMULATING_S)
 create_power_simulation, list_power_simulations, get_power_simulation = _ROWS.create, _ROWS.page, _ROWS.get

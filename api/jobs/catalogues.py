@@ -1,7 +1,8 @@
 """Reads the catalogues in force for a job: as text in the worker, as models in the job's process."""
 
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from pydantic import BaseModel
 
@@ -15,28 +16,47 @@ from fleet.topology import Topology
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 SINGLE: Final = "default"  # each kind has one document
+SHIPPED: Final = 0
 
 
-async def catalogue_texts(tx: Transaction, *kinds: DocumentKind) -> dict[str, str | None]:
-    """Return the stored bodies in force; None for a catalogue that is as shipped."""
+class CatalogueText(NamedTuple):
+    """The stored body of a catalogue with its version; version 0 is the shipped catalogue, which is not stored."""
+
+    version: int = SHIPPED
+    body: str | None = None
+
+
+CatalogueTexts = dict[str, CatalogueText]
+
+
+async def catalogue_texts(tx: Transaction, *kinds: DocumentKind) -> CatalogueTexts:
+    """Return the catalogues in force."""
     heads = {kind.value: await tx.documents.head(kind=kind, name=SINGLE) for kind in kinds}
-    return {name: head.body if head is not None else None for name, head in heads.items()}
+    return {
+        name: CatalogueText(head.version, head.body) if head is not None else CatalogueText()
+        for name, head in heads.items()
+    }
+
+
+def versions_of(inputs: Mapping[str, Any]) -> dict[str, int]:
+    """Return the versions of the catalogues among the inputs of a job."""
+    return {name: value.version for name, value in inputs.items() if isinstance(value, CatalogueText)}
 
 
 def gpus_of(inputs: Any) -> GpuCatalogue:
-    return _builtin_gpus() if (text := inputs[DocumentKind.GPUS.value]) is None else _read(GpuCatalogue, text)
+    return _builtin_gpus() if (text := inputs[DocumentKind.GPUS].body) is None else _read(GpuCatalogue, text)
 
 
 def models_of(inputs: Any) -> ModelCatalogue:
-    return _builtin_models() if (text := inputs[DocumentKind.MODELS.value]) is None else _read(ModelCatalogue, text)
+    return _builtin_models() if (text := inputs[DocumentKind.MODELS].body) is None else _read(ModelCatalogue, text)
 
 
 def offers_of(inputs: Any) -> PriceSheet:
-    return _builtin_prices() if (text := inputs[DocumentKind.OFFERS.value]) is None else _read(PriceSheet, text)
+    return _builtin_prices() if (text := inputs[DocumentKind.OFFERS].body) is None else _read(PriceSheet, text)
 
 
 def topology_of(inputs: Any) -> Topology:
-    return Topology() if (text := inputs[DocumentKind.TOPOLOGY.value]) is None else _read(Topology, text)
+    return Topology() if (text := inputs[DocumentKind.TOPOLOGY].body) is None else _read(Topology, text)
 
 
 def _read(model: type[ModelT], text: str) -> ModelT:

@@ -51,6 +51,7 @@ async def _expanded(
             created_at=now,
             key=None,
             fingerprint=None,
+            naming=None,
             parent=job.id,
             attempts=0,
             worker=None,

@@ -25,6 +25,7 @@ from api.schemas.documents import DocumentKind
 from api.schemas.fault_paths import PathsRequest
 from api.schemas.faults import DiagnosisReport
 from api.schemas.jobs import Lane
+from api.schemas.labels import ResultNaming
 from api.store import JobRecord, ResultSummary, StoredResult, Transaction, canonical_json
 from fleet.documents import read_stored
 from fleet.errors import UnknownNameError
@@ -66,6 +67,7 @@ async def _gather_result(
 async def _store_result(
     kind: ResultKind[Any, Any], tx: Transaction, job: JobRecord, solved: Solved, now: datetime
 ) -> None:
+    naming = ResultNaming.model_validate_json(job.naming) if job.naming is not None else ResultNaming()
     head = ResultSummary(
         id=job.id,
         kind=kind.type.name,
@@ -73,7 +75,10 @@ async def _store_result(
         created_by=job.created_by,
         summary=canonical_json(solved.columns),
         project=job.project,
+        name=naming.name,
+        labels=naming.labels,
         content_sha256=solved.content_sha256,
+        inputs=solved.inputs,
     )
     await tx.results.add(StoredResult(head=head, request=solved.request or "", result=solved.output))
     columns = solved.columns

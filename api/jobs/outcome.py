@@ -52,6 +52,7 @@ class Solved:
     blob: bytes | None = None
     content_sha256: str | None = None  # of kind, request and inputs; set by the worker
     reusable: bool = True  # for the same request
+    inputs: str | None = None  # JSON: release, and version of each catalogue that was read; set by the worker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

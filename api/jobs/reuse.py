@@ -4,6 +4,7 @@ import json
 from datetime import timedelta
 from importlib.metadata import version
 
+from api.jobs.catalogues import versions_of
 from api.jobs.kinds import JobKind
 from api.jobs.outcome import Solved, Task
 from api.jobs.sweeps import CHILDREN
@@ -19,6 +20,11 @@ def content_of(kind: JobKind, task: Task) -> str | None:
     return sha256_hex(canonical_json(parts))
 
 
+def inputs_of(task: Task) -> str:
+    """Write which release solved, and which versions of the catalogues."""
+    return canonical_json({"release": version("fleetwright"), "versions": versions_of(task.inputs)})
+
+
 async def earlier_result(tx: Transaction, kind: JobKind, task: Task, *, reuse_s: float) -> Solved | None:
     """Return a result that is not older than `reuse_s` as if it had been solved again."""
     content = content_of(kind, task)
@@ -28,5 +34,9 @@ async def earlier_result(tx: Transaction, kind: JobKind, task: Task, *, reuse_s:
     if stored is None:
         return None
     return Solved(
-        output=stored.result, request=stored.request, columns=json.loads(stored.head.summary), content_sha256=content
+        output=stored.result,
+        request=stored.request,
+        columns=json.loads(stored.head.summary),
+        content_sha256=content,
+        inputs=stored.head.inputs,
     )

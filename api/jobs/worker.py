@@ -36,7 +36,7 @@ from api.jobs.outcome import (
     failure_of,
     lost,
 )
-from api.jobs.reuse import content_of, earlier_result
+from api.jobs.reuse import content_of, earlier_result, inputs_of
 from api.jobs.running import RunningJob, job_context
 from api.schemas.jobs import Lane
 from api.store import DatabaseUnavailableError, JobRecord, Store, Transaction, WorkerRecord
@@ -246,9 +246,9 @@ class Worker:
             log.error("job_defect", traceback=finished.defect)
         elif isinstance(finished.outcome, JobFailure):
             log.info("job_failed", failure=finished.outcome.kind, detail=finished.outcome.detail)
-        elif isinstance(finished.outcome, Solved) and finished.outcome.reusable:
-            outcome = replace(finished.outcome, content_sha256=content_of(kind, task))
-            return replace(finished, outcome=outcome)
+        elif isinstance(outcome := finished.outcome, Solved):
+            content = content_of(kind, task) if outcome.reusable else None
+            return replace(finished, outcome=replace(outcome, content_sha256=content, inputs=inputs_of(task)))
         return finished
 
     async def _store_any_end(self, job: JobRecord, finished: Finished) -> None:

@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
+from api.schemas.labels import Labels, ResultName
 from api.schemas.problems import ProblemDetails
 from fleet.documents import Frozen
 
@@ -55,5 +56,7 @@ class Job(Frozen):
     share: float | None = Field(default=None, ge=0, le=1, description="Finished share of the phase, where it is known.")
     cpu_s: float | None = Field(default=None, description="Processor time, once it has finished.")
     subject: str | None = Field(default=None, description="What the job reads, as a path below `/v1/`.")
+    name: ResultName | None = Field(default=None, description="Of the result.")
+    labels: Labels = Field(default_factory=dict, description="Of the result.")
     result: str | None = Field(default=None, description="Path of what the job has made.")
     problem: ProblemDetails | None = Field(default=None, description="Why it failed.")

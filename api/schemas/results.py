@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, Field
 
+from api.schemas.labels import Labels, ResultName
 from fleet.documents import Frozen
 
 RequestT = TypeVar("RequestT", bound=BaseModel)
@@ -24,6 +25,8 @@ class ResultHead(Frozen):
     id: str = Field(description="Sorts by time of creation.")
     created_at: datetime
     created_by: str
+    name: ResultName | None = Field(default=None, description="As the caller named it.")
+    labels: Labels = Field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +39,11 @@ class ResultType(Generic[RequestT, RecordT, SummaryT]):
     request: type[RequestT]
     record: type[RecordT]
     summary: type[SummaryT]
+
+    @property
+    def has_status(self) -> bool:
+        """Is whether the summary has the status of the solver, by which lists select."""
+        return "status" in self.summary.model_fields
 
     def columns(self, result: BaseModel, also: Mapping[str, Any]) -> dict[str, Any]:
         """Return the columns of a list: the fields of these names, and values that are no field of the result."""

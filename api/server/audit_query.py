@@ -58,8 +58,8 @@ class AuditQuery:
             elif self.subject is not None and new.startswith(self.subject):
                 subjects.append(old)
         return AuditFilter(
-            since=_storable("from", self.since),
-            before=_storable("to", self.before),
+            since=storable("from", self.since),
+            before=storable("to", self.before),
             from_seq=self.from_seq,
             to_seq=self.to_seq,
             actor=self.actor,
@@ -68,7 +68,7 @@ class AuditQuery:
         )
 
 
-def _storable(name: str, moment: datetime | None) -> datetime | None:
+def storable(name: str, moment: datetime | None) -> datetime | None:
     """Refuse the first and the last year of the calendar: a moment may be outside of it in UTC."""
     if moment is not None and not MINYEAR < moment.year < MAXYEAR:
         raise invalid(f"query.{name}", "allowed: a moment of the years 2 to 9998")

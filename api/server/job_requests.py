@@ -14,6 +14,7 @@ from fastapi import Depends, Header, Request
 from fastapi.responses import Response
 
 from api.schemas.jobs import Job, JobState
+from api.schemas.labels import ResultNaming
 from api.server.auth import Principal
 from api.server.bodies import is_json
 from api.server.idempotency import REPLAYED, saved_response
@@ -21,6 +22,7 @@ from api.server.jobs import NewJob, fingerprint_of, positions, raise_failure, sh
 from api.server.openapi import Responses
 from api.server.problems import invalid
 from api.server.projects import project_for_new
+from api.server.result_query import naming_of
 from api.server.service import Service
 from api.store import JobRecord
 
@@ -60,6 +62,7 @@ async def run_job(
     text: str,
     respond: Respond,
     subject: str | None = None,
+    naming: ResultNaming | None = None,
     key: str | None = None,
 ) -> Response:
     """Accept a job, wait as long as the caller prefers, and respond with its result, its problem or the job."""
@@ -75,6 +78,7 @@ async def run_job(
             actor=principal.actor,
             project=project_for_new(request),
             subject=subject,
+            naming=naming,
             key=key,
             fingerprint=fingerprint if key is not None else None,
         )
@@ -103,7 +107,14 @@ async def run_raw_job(request: Request, service: Service, *, kind: str, respond:
         raise invalid("header.Idempotency-Key", "expected 1 to 200 visible ASCII characters")
     principal: Principal = request.state.principal
     return await run_job(
-        request, service, principal, kind=kind, text=text_of(await request.body()), respond=respond, key=key
+        request,
+        service,
+        principal,
+        kind=kind,
+        text=text_of(await request.body()),
+        respond=respond,
+        naming=naming_of(request),
+        key=key,
     )
 
 

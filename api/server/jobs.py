@@ -19,6 +19,7 @@ from api.jobs.kinds import JOB_KINDS, JobKind
 from api.jobs.outcome import JobFailure
 from api.jobs.results import SWEEP_KIND
 from api.schemas.jobs import FINAL_STATES, Job, JobState, Lane
+from api.schemas.labels import ResultNaming
 from api.schemas.problems import PROBLEM_TYPE_PREFIX, ProblemDetails
 from api.schemas.projects import DEFAULT_PROJECT
 from api.server.auth import chosen_project
@@ -47,6 +48,7 @@ class NewJob:
     project: str = DEFAULT_PROJECT
     subject: str | None = None
     parent: str | None = None
+    naming: ResultNaming | None = None
     key: str | None = None
     fingerprint: str | None = None
 
@@ -89,6 +91,7 @@ class Jobs:
             subject=new.subject,
             deadline_s=self._settings.job_deadline_s,
             trace=current_traceparent(),
+            naming=new.naming.model_dump_json() if new.naming is not None else None,
         )
         try:
             async with self._store.transaction() as tx:
@@ -215,8 +218,10 @@ async def _existing(tx: Transaction, job_id: str) -> JobRecord:
 
 
 def fingerprint_of(request: Request, body: bytes) -> str:
-    """Hash method, path and body, as release 0.2.0 does; and the project, where the request names one."""
+    """Hash method, path and body, as release 0.2.0 does; and the query and the project, where a request has them."""
     digest = hashlib.sha256(f"{request.method} {request.url.path}\n".encode())
+    if request.url.query:
+        digest.update(f"?{request.url.query}\n".encode())
     if (project := chosen_project(request)) is not None:
         digest.update(f"{project}\n".encode())
     digest.update(body)
@@ -227,8 +232,10 @@ def show_job(job: JobRecord, *, position: int | None = None) -> Job:
     """Return the API's view of a job."""
     failure = JobFailure.from_json(job.failure) if job.failure is not None else None
     shown = {name: getattr(job, name) for name in Job.model_fields if hasattr(job, name)}
+    naming = ResultNaming.model_validate_json(job.naming) if job.naming is not None else ResultNaming()
     return Job(
         **shown,
+        **naming.model_dump(),
         position=position,
         result=_result(job),
         problem=_details(failure, job) if failure is not None else None,

@@ -115,7 +115,21 @@ class ResultSummary:
     summary: str  # canonical JSON
     project: str = DEFAULT_PROJECT
     name: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
     content_sha256: str | None = None  # of kind, request and catalogues
+    inputs: str | None = None  # JSON: release, and version of each catalogue that was read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultFilter:
+    """Selects results of a list.  A label without a value selects the results that have the label."""
+
+    name_prefix: str | None = None
+    labels: Mapping[str, str | None] = field(default_factory=dict)
+    created_by: str | None = None
+    created_after: datetime | None = None  # included
+    created_before: datetime | None = None  # excluded
+    status: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +219,7 @@ class JobRecord:
     cpu_s: float | None = None
     failure: str | None = None  # JSON of a problem
     trace: str | None = None  # the traceparent of its request
+    naming: str | None = None  # JSON: name and labels of the result
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,10 +38,8 @@ from api.store.records import (
     LeaseRecord,
     NewReply,
     QuarantineRecord,
-    ResultSummary,
     SavedReply,
     StatusRecord,
-    StoredResult,
 )
 from api.store.tables import (
     Base,
@@ -50,12 +48,10 @@ from api.store.tables import (
     LeaseRow,
     QuarantineRow,
     ReplyRow,
-    ResultRow,
     TargetStatusRow,
     WriteProbeRow,
 )
 
-RESULT_HEAD = [column for column in ResultRow.__table__.columns if column.name not in {"request", "result"}]
 DIAGNOSIS_HEAD = [column for column in DiagnosisRow.__table__.columns if column.name != "bundle"]
 ONLY_ID = 1  # of the quarantine's row
 CLEARED_PER_REPLY = 100
@@ -188,50 +184,6 @@ def _heads(kind: str, *, after: str | None, limit: int) -> Any:
         .where(of_kind, DocumentRow.version == newest.scalar_subquery())
         .order_by(DocumentRow.name)
     )
-
-
-class ResultRepository(Repository):
-    """Keeps results: written once and never changed.  No list reads the large columns."""
-
-    async def add(self, stored: StoredResult) -> None:
-        """Store a result under its new id."""
-        values = asdict(stored.head) | {"request": stored.request, "result": stored.result}
-        await self._connection.execute(insert(ResultRow).values(**values))
-
-    async def get(self, *, kind: str, result_id: str, project: str | None = None) -> StoredResult | None:
-        """Return a result of a project, or of any."""
-        query = select(ResultRow.__table__).where(ResultRow.kind == kind, ResultRow.id == result_id)
-        row = await self._row(query if project is None else query.where(ResultRow.project == project))
-        if row is None:
-            return None
-        head = ResultSummary(**{column.name: row[column.name] for column in RESULT_HEAD})
-        return StoredResult(head=head, request=row["request"], result=row["result"])
-
-    async def of_content(self, content_sha256: str, *, since: datetime) -> StoredResult | None:
-        """Return the newest result of the same content, of any project, that is not older than `since`."""
-        same = (ResultRow.content_sha256 == content_sha256, ResultRow.created_at >= since)
-        query = select(ResultRow.kind, ResultRow.id).where(*same).order_by(ResultRow.id.desc()).limit(1)
-        row = await self._row(query)
-        return await self.get(kind=row["kind"], result_id=row["id"]) if row is not None else None
-
-    async def exists(self, *, kind: str, result_id: str, project: str | None = None) -> bool:
-        query = select(ResultRow.id).where(ResultRow.kind == kind, ResultRow.id == result_id)
-        return await self._row(query if project is None else query.where(ResultRow.project == project)) is not None
-
-    async def newest_id(self, kind: str) -> str | None:
-        query = select(func.max(ResultRow.id)).where(ResultRow.kind == kind)
-        return (await self._connection.execute(query)).scalar_one()
-
-    async def page(
-        self, *, kind: str, before_id: str | None, limit: int, project: str | None = None
-    ) -> list[ResultSummary]:
-        """Return the newest results of a kind before an id, of one project or of all."""
-        query = select(*RESULT_HEAD).where(ResultRow.kind == kind).order_by(ResultRow.id.desc()).limit(limit)
-        if before_id is not None:
-            query = query.where(ResultRow.id < before_id)
-        if project is not None:
-            query = query.where(ResultRow.project == project)
-        return [ResultSummary(**row) for row in await self._rows(query)]
 
 
 class DiagnosisRepository(Repository):

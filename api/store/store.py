@@ -22,10 +22,10 @@ from api.store.repositories import (
     LeaseRepository,
     QuarantineRepository,
     ReplyRepository,
-    ResultRepository,
     StatusRepository,
     WriteProbeRepository,
 )
+from api.store.results import ResultRepository
 from api.store.retention import RetentionRepository
 from api.store.time_limits import LOCK_WAIT_S
 from api.store.tokens import TokenRepository

@@ -124,6 +124,7 @@ class ResultRow(Base):
     project: Mapped[str] = mapped_column(String(63), server_default=DEFAULT_PROJECT)
     name: Mapped[str | None] = mapped_column(String(200))
     content_sha256: Mapped[str | None] = mapped_column(String(64))  # of kind, request and catalogues
+    inputs: Mapped[str | None] = mapped_column(Text)  # JSON: release, and version of each catalogue that was read
 
 
 class ResultLabelRow(Base):
@@ -237,6 +238,7 @@ class JobRow(Base):
     output: Mapped[str | None] = mapped_column(Text)
     failure: Mapped[str | None] = mapped_column(Text)
     trace: Mapped[str | None] = mapped_column(String(55))  # the traceparent of its request
+    naming: Mapped[str | None] = mapped_column(Text)  # JSON: name and labels of the result
 
 
 class WorkerRow(Base):

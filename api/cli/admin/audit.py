@@ -1,6 +1,5 @@
 """`fleetwright audit`: list, export and verify the audit."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +8,7 @@ import typer
 from api.cli.common.console import note, print_line
 from api.cli.common.errors import EXIT_NEGATIVE, CommandError, InputError
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.options import MostOption, RemoteOptions
+from api.cli.common.options import MostOption, RemoteOptions, moment_of
 from api.cli.common.tables import Column, moment, number
 
 COLUMNS = (
@@ -35,7 +34,7 @@ def list_audit(
     subject: Annotated[str | None, typer.Option(metavar="TEXT", help="The beginning, such as targets/.")] = None,
 ) -> None:
     """List the newest entries."""
-    first, end = _moment("--since", since), _moment("--before", before)
+    first, end = moment_of("--since", since), moment_of("--before", before)
     service.print_items(
         COLUMNS,
         lambda client: client.iter_audit(since=first, before=end, actor=actor, action=action, subject=subject),
@@ -92,13 +91,3 @@ def export(
     written = max(0, last - from_seq + 1)
     if not service.printed({"file": str(file), "entries": written}):
         print_line(f"{written:,} entries written to {file}")
-
-
-def _moment(option: str, text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise InputError(f"{option}: {text!r} is no moment, expected one like 2026-11-21T06:00:00Z") from error
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)

@@ -142,3 +142,14 @@ def day_of(text: str | None) -> dt.date:
         return dt.datetime.now(dt.UTC).date() if text is None else dt.date.fromisoformat(text)
     except ValueError as error:
         raise InputError(f"--date: {text!r} is no day, expected one like 2026-11-21") from error
+
+
+def moment_of(option: str, text: str | None) -> dt.datetime | None:
+    """Parse a moment; one without a zone is in UTC."""
+    if text is None:
+        return None
+    try:
+        found = dt.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InputError(f"{option}: {text!r} is no moment, expected one like 2026-11-21T06:00:00Z") from error
+    return found if found.tzinfo is not None else found.replace(tzinfo=dt.UTC)

@@ -2,14 +2,16 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Generic
+from typing import TYPE_CHECKING, Annotated, Any, Generic
 
 import typer
 
 from api.cli.common.console import print_line
 from api.cli.common.lazy_groups import App, new_app
 from api.cli.common.options import MostOption, ProjectOptions, RemoteOptions
+from api.cli.common.result_options import FilterOptions, SolvedFilterOptions
 from api.cli.common.tables import Column, moment
+from api.schemas.labels import label_text
 from api.schemas.results import RecordT, SummaryT
 
 if TYPE_CHECKING:
@@ -22,9 +24,10 @@ class StoredResults(Generic[RecordT, SummaryT]):
 
     name: str
     columns: Sequence[Column]  # of the summary, after id, time and author
-    newest: Callable[["Client"], Iterator[SummaryT]]
+    newest: Callable[..., Iterator[SummaryT]]  # takes the client and the filters as keyword arguments
     read: Callable[["Client", str], RecordT]
     print_result: Callable[[RecordT], None]
+    has_status: bool = False  # the summary has the status of the solver
 
     @property
     def noun(self) -> str:
@@ -47,10 +50,17 @@ class StoredResults(Generic[RecordT, SummaryT]):
 
     def add_list(self, app: App) -> None:
 
-        @app.command("list", help=f"List the newest {self.name}s.")
-        def list_results(service: ProjectOptions, most: MostOption = 20) -> None:
+        # A function reads its annotations when it is made, so that each kind has its own options.
+        filters: Any = SolvedFilterOptions if self.has_status else FilterOptions
+
+        def list_results(service: ProjectOptions, chosen: FilterOptions, most: MostOption = 20) -> None:
             head = (Column(self.noun, of="id"), moment("at", of="created_at"), Column("by", of="created_by"))
-            service.print_items((*head, *self.columns), self.newest, most=most)
+            naming = (Column("name", of="name"), Column("labels", of=lambda each: label_text(each.labels) or None))
+            given = chosen.chosen()
+            service.print_items((*head, *self.columns, *naming), lambda client: self.newest(client, **given), most=most)
+
+        list_results.__annotations__["chosen"] = filters
+        app.command("list", help=f"List the newest {self.name}s.")(list_results)
 
     def fetch(self, result_id: str, service: RemoteOptions) -> RecordT:
         with service.connect() as client:
@@ -60,5 +70,9 @@ class StoredResults(Generic[RecordT, SummaryT]):
         """Print the head and the result, or everything as JSON."""
         if not service.printed(record):
             created = f"{record.created_at:%Y-%m-%d %H:%M:%SZ}"
-            print_line(f"{self.noun} {record.id}, {created}, created by {record.created_by}\n")
+            print_line(f"{self.noun} {record.id}, {created}, created by {record.created_by}")
+            for heading, value in (("name", record.name), ("labels", label_text(record.labels))):
+                if value:
+                    print_line(f"{heading} {value}")
+            print_line("")
             self.print_result(record)

@@ -1,6 +1,7 @@
 """`fleetwright faults simulate` and `simulations`: score the detectors on a simulated job with known faults."""
 
 import time
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -11,6 +12,7 @@ from api.cli.common.files import option_errors
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import ExplicitRemoteOptions, RemoteOptions
 from api.cli.common.progress import record_of
+from api.cli.common.result_options import NamingOptions
 from api.cli.common.stored_results import StoredResults
 from api.cli.common.tables import Column, Table, number, print_table
 from api.schemas.faults import MAX_SEED, FaultSimulationRecord, FaultSimulationRequest, FaultSimulationSummary
@@ -40,7 +42,7 @@ FAULT_SIMULATIONS: StoredResults[FaultSimulationRecord, FaultSimulationSummary] 
         Column("precision", show=lambda value: f"{value:.1%}", right=True, of="precision"),
         number("false isolations", of="false_isolations"),
     ),
-    newest=lambda client: client.iter_fault_simulations(),
+    newest=lambda client, **chosen: client.iter_fault_simulations(**chosen),
     read=lambda client, simulation_id: client.get_fault_simulation(simulation_id),
     print_result=lambda record: print_score(record.simulation),
 )
@@ -52,6 +54,7 @@ simulations_app = FAULT_SIMULATIONS.app()
 @app.command(name="simulate")
 def simulate_command(
     service: ExplicitRemoteOptions,
+    naming: NamingOptions,
     ranks: Annotated[
         int, typer.Option(metavar="R", help="Ranks of the job; a multiple of 64 (8 per node, 8 stages).")
     ] = 16_384,
@@ -74,10 +77,11 @@ def simulate_command(
     of the hardware diagnoses that name a present fault; false_isolations: diagnoses that justify the quarantine of a
     healthy node.  Equal options give equal results, except for run times.
     """
+    stored_as = naming.of(service.url)
     if not 0 <= seed <= MAX_SEED:
         raise InputError(f"--seed: expected 0 to {MAX_SEED:,}, got {seed}")
     if service.url is not None:
-        _simulate_remotely(service, ranks=ranks, hours=hours, scenario=scenario, seed=seed)
+        _simulate_remotely(service, stored_as, ranks=ranks, hours=hours, scenario=scenario, seed=seed)
         return
     with option_errors():
         found = simulate(ranks=ranks, hours=hours, scenario=scenario, seed=seed, clock_s=time.process_time)
@@ -85,11 +89,13 @@ def simulate_command(
         print_score(found)
 
 
-def _simulate_remotely(service: RemoteOptions, **options: Any) -> None:
+def _simulate_remotely(service: RemoteOptions, stored_as: Mapping[str, Any], **options: Any) -> None:
     with option_errors():
         request = FaultSimulationRequest.model_validate(options, strict=False)
     with service.connect() as client:
-        record = record_of(client, client.submit_fault_simulation(request), read=client.get_fault_simulation)
+        record = record_of(
+            client, client.submit_fault_simulation(request, **stored_as), read=client.get_fault_simulation
+        )
     FAULT_SIMULATIONS.print_record(record, service)
 
 

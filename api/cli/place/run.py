@@ -1,10 +1,11 @@
 """`fleetwright place make LOADS` and `placements`: place the experts of a model, and read stored placements."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,6 +17,7 @@ from api.cli.common.options import ExplicitRemoteOptions, RemoteOptions
 from api.cli.common.output import Format
 from api.cli.common.plot_files import PlotOption, require_plottable
 from api.cli.common.progress import record_of
+from api.cli.common.result_options import NamingOptions
 from api.cli.common.stored_results import StoredResults
 from api.cli.common.tables import Column, number
 from api.cli.place.layout import LayoutOptions
@@ -36,7 +38,7 @@ PLACEMENTS: StoredResults[PlacementRecord, PlacementSummary] = StoredResults(
         number("imbalance", decimals=4, of="imbalance"),
         number("bound", decimals=4, of="bound"),
     ),
-    newest=lambda client: client.iter_placements(),
+    newest=lambda client, **chosen: client.iter_placements(**chosen),
     read=lambda client, placement_id: client.get_placement(placement_id),
     print_result=lambda record: print_placement(record.placement),
 )
@@ -57,6 +59,7 @@ def make(
     files: InputFiles,
     layout_options: LayoutOptions,
     service: _ServiceOptions,
+    naming: NamingOptions,
     groups: Annotated[
         int | None,
         typer.Option(
@@ -106,6 +109,7 @@ def make(
     LOADS holds tokens per layer and expert, of one or more windows, as engines record them.  If the ceiling cannot be
     met, the exit code is 1 and the best placement is written.
     """
+    stored_as = naming.of(service.url)
     if plot is not None:
         require_plottable(plot)
     for path in (target, plot):
@@ -131,7 +135,7 @@ def make(
     if service.url is None:
         placement = _place_locally(problem, files, layout_options)
     else:
-        placement = _place_remotely(problem, service)
+        placement = _place_remotely(problem, service, stored_as)
     if target is not None:
         write_whole(target, placement_text(placement).encode())
     if plot is not None:
@@ -145,9 +149,10 @@ def make(
         raise typer.Exit(EXIT_NEGATIVE)
 
 
-def _place_remotely(problem: PlacementProblem, service: RemoteOptions) -> Placement:
+def _place_remotely(problem: PlacementProblem, service: RemoteOptions, stored_as: Mapping[str, Any]) -> Placement:
     with service.connect() as client:
-        record = record_of(client, client.submit_placement(PlacementRequest.of(problem)), read=client.get_placement)
+        job = client.submit_placement(PlacementRequest.of(problem), **stored_as)
+        record = record_of(client, job, read=client.get_placement)
     PLACEMENTS.print_record(record, service)
     return record.placement
 

@@ -1,8 +1,10 @@
-"""`fleetwright plan` and `plans`: find the cheapest GPUs, locally or with a service, and read stored plans."""
+"""`fleetwright plan`: find the cheapest GPUs, locally or with a service."""
 
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -12,8 +14,7 @@ from api.cli.common.files import locate_errors, read_document
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import FileArgument, GpusOption, LocalOrProjectOptions, RemoteOptions
 from api.cli.common.progress import record_of
-from api.cli.common.stored_results import StoredResults
-from api.cli.common.tables import Column, number
+from api.cli.common.result_options import NamingOptions
 from api.cli.plan.context import (
     ExplainOption,
     ModelsOption,
@@ -25,27 +26,19 @@ from api.cli.plan.context import (
 )
 from api.cli.plan.file_references import with_files
 from api.cli.plan.output import print_plan
-from api.schemas.plans import PlanRecord, PlanSummary
+from api.cli.plan.stored import PLANS
 from fleet.documents import Document, read_model
 from fleet.documents import Path as Place
 from fleet.offers import PriceSheet
 from planner import Plan, PlanRequest
 
-PLANS: StoredResults[PlanRecord, PlanSummary] = StoredResults(
-    name="plan",
-    columns=(Column("status", of="status"), number("$/h", decimals=2, of="cost_usd_per_h")),
-    newest=lambda client: client.iter_plans(),
-    read=lambda client, plan_id: client.get_plan(plan_id),
-    print_result=lambda record: print_plan(record.plan),
-)
-
 app = new_app()
-plans_app = PLANS.app()
 
 
 @app.command()
 def plan(
     service: LocalOrProjectOptions,
+    naming: NamingOptions,
     file: FileArgument,
     gpus: GpusOption = None,
     models: ModelsOption = None,
@@ -59,6 +52,7 @@ def plan(
     exit code is 1.  With --url a service plans with its own catalogues and stores the plan; --format json then prints
     the stored record with its id.
     """
+    stored_as = naming.of(service.url)
     if service.url is not None and (gpus or models or offers):
         message = "--gpus, --models and --offers are local, --url (or FLEETWRIGHT_URL) uses a service: give one of them"
         raise InputError(message)
@@ -71,7 +65,7 @@ def plan(
         if not service.printed(result):
             print_plan(result)
     else:
-        result = _plan_remotely(request, service)
+        result = _plan_remotely(request, service, stored_as)
     if result.cost_usd_per_h is None:
         raise typer.Exit(EXIT_NEGATIVE)
 
@@ -92,8 +86,8 @@ def _solve(
         return planned(request, world, now=datetime.now(UTC), clock_s=time.perf_counter)
 
 
-def _plan_remotely(request: PlanRequest, service: RemoteOptions) -> Plan:
+def _plan_remotely(request: PlanRequest, service: RemoteOptions, stored_as: Mapping[str, Any]) -> Plan:
     with service.connect() as client:
-        record = record_of(client, client.submit_plan(request), read=client.get_plan)
+        record = record_of(client, client.submit_plan(request, **stored_as), read=client.get_plan)
     PLANS.print_record(record, service)
     return record.plan

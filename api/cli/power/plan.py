@@ -1,6 +1,6 @@
 """`fleetwright power plan TREE`: compute clocks and budgets that keep every feed within its limit, and their loss."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +13,7 @@ from api.cli.common.files import STDIN, build_model, read_document, read_file
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import ExplicitRemoteOptions, FileArgument, RemoteOptions
 from api.cli.common.progress import record_of
+from api.cli.common.result_options import NamingOptions
 from api.cli.power.plan_output import print_caps, print_headroom
 from fleet.documents import Document, read_model
 from fleet.solvers import Limits, Solver
@@ -30,6 +31,7 @@ app = new_app()
 @app.command()
 def plan(
     service: ExplicitRemoteOptions,
+    naming: NamingOptions,
     tree: FileArgument,
     risk: Annotated[
         float, typer.Option(metavar="P", help="Chance at any moment that a feed draws more than it may.")
@@ -64,6 +66,7 @@ def plan(
     result has the feeds and watts in conflict, the exit code is 1, and the budgets in force stay.
     With --url, TREE may also be the name of a tree that the service stores.
     """
+    stored_as = naming.of(service.url)
     if service.url is not None and (samples or starts_at is not None):
         raise InputError("--samples and --starts-at: need a local plan, without --url")
     stored = service.url is not None and tree != STDIN and not tree.exists()
@@ -76,7 +79,7 @@ def plan(
         raise InputError(f"--risk: must be from 1e-09 to 0.5, got {risk:g}") from error
     if service.url is not None or known is None:
         of = {"tree_name": str(tree)} if known is None else {"tree": known}
-        _plan_remotely(service, **of, terms=terms, time_limit_s=time_limit_s, solver=solver)
+        _plan_remotely(service, stored_as, **of, terms=terms, time_limit_s=time_limit_s, solver=solver)
         return
     found = plan_caps(
         known, terms=terms, solver=solver, limits=Limits(time_limit_s=time_limit_s, relative_gap=gap, seed=seed)
@@ -92,13 +95,13 @@ def plan(
         raise typer.Exit(EXIT_NEGATIVE)
 
 
-def _plan_remotely(service: RemoteOptions, **fields: Any) -> None:
+def _plan_remotely(service: RemoteOptions, stored_as: Mapping[str, Any], **fields: Any) -> None:
     from api.cli.power.stored import POWER_PLANS  # noqa: PLC0415 - loads compiled code
     from api.schemas.power import CapPlanRequest  # noqa: PLC0415 - as above
 
     request = build_model(CapPlanRequest, "power plan", **fields)
     with service.connect() as client:
-        record = record_of(client, client.submit_power_plan(request), read=client.get_power_plan)
+        record = record_of(client, client.submit_power_plan(request, **stored_as), read=client.get_power_plan)
     POWER_PLANS.print_record(record, service)
     if not record.plan.status.has_mix:
         raise typer.Exit(EXIT_NEGATIVE)

@@ -1,7 +1,7 @@
 """`fleetwright power simulate`: simulate a row of servers under a power budget and a policy."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +13,7 @@ from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import ExplicitRemoteOptions, RemoteOptions
 from api.cli.common.plot_files import PlotOption, require_plottable
 from api.cli.common.progress import record_of
+from api.cli.common.result_options import NamingOptions
 from api.cli.power.simulate_output import print_row
 from fleet.gpus import builtin_gpus
 from power.measured_models.document import PowerShares
@@ -26,6 +27,7 @@ app = new_app()
 @app.command()
 def simulate(
     service: ExplicitRemoteOptions,
+    naming: NamingOptions,
     servers: Annotated[int, typer.Option(metavar="N", help="Of the row, those that train included.")],
     more: Annotated[list[Path] | None, typer.Argument(metavar="[FILE...]", help="More files of --trace.")] = None,
     budget_servers: Annotated[
@@ -94,6 +96,7 @@ def simulate(
     that of the first, minus 1.  The same request gives the same result.  Traces are CSV files of Azure, Mooncake,
     BurstGPT or plain time, input_tokens, output_tokens.
     """
+    stored_as = naming.of(service.url)
     if service.url is not None and plot is not None:
         raise InputError("--plot: needs a local simulation, without --url")
     if plot is not None:
@@ -120,7 +123,7 @@ def simulate(
     )
     sources = given_sources((*(trace or ()), *(more or ())))
     if service.url is not None:
-        _simulate_remotely(request, sources, service)
+        _simulate_remotely(request, sources, service, stored_as)
         return
     from power.whatif.run import run_whatif  # noqa: PLC0415 - loads compiled code: wrong input is refused before
 
@@ -134,14 +137,18 @@ def simulate(
         print_row(found.response)
 
 
-def _simulate_remotely(request: RowRequest, sources: Sources, service: RemoteOptions) -> None:
+def _simulate_remotely(
+    request: RowRequest, sources: Sources, service: RemoteOptions, stored_as: Mapping[str, Any]
+) -> None:
     from api.cli.power.stored import POWER_SIMULATIONS  # noqa: PLC0415 - loads compiled code
     from api.schemas.power import SimulationRequest  # noqa: PLC0415 - as above
 
     with option_errors():
         request = SimulationRequest.of(request, sources)
     with service.connect() as client:
-        record = record_of(client, client.submit_power_simulation(request), read=client.get_power_simulation)
+        record = record_of(
+            client, client.submit_power_simulation(request, **stored_as), read=client.get_power_simulation
+        )
     POWER_SIMULATIONS.print_record(record, service)
 
 

@@ -16,7 +16,8 @@ POWER_PLANS: StoredResults[CapPlanRecord, CapPlanSummary] = StoredResults(
         number("loss", decimals=3, of="loss"),
         Column("dearest feed", of="binding"),
     ),
-    newest=lambda client: client.iter_power_plans(),
+    has_status=True,
+    newest=lambda client, **chosen: client.iter_power_plans(**chosen),
     read=lambda client, plan_id: client.get_power_plan(plan_id),
     print_result=lambda record: print_caps(record.plan),
 )
@@ -32,7 +33,7 @@ POWER_SIMULATIONS: StoredResults[SimulationRecord, SimulationSummary] = StoredRe
         number("peak", decimals=4, of="peak_utilization"),
         Column("SLO held", show=format_value, of="slo_held"),
     ),
-    newest=lambda client: client.iter_power_simulations(),
+    newest=lambda client, **chosen: client.iter_power_simulations(**chosen),
     read=lambda client, simulation_id: client.get_power_simulation(simulation_id),
     print_result=lambda record: print_row(record.simulation),
 )

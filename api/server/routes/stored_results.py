@@ -5,14 +5,14 @@ from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import Response
 from pydantic_core import to_jsonable_python
 
 from api.jobs.kinds import PLACEMENT_EXPORT
 from api.jobs.results import KINDS, PLACEMENT_KIND, ResultKind, ResultT
 from api.schemas.pages import Page
-from api.schemas.results import RequestT
+from api.schemas.results import RequestT, ResultHead
 from api.server.auth import Planner, Reader
 from api.server.cursors import Paging
 from api.server.idempotency import IdempotencyKey
@@ -20,10 +20,11 @@ from api.server.job_requests import ACCEPTED, PREFER, run_job, run_raw_job, text
 from api.server.openapi import WITH_BODY, Responses, problems
 from api.server.problems import not_found
 from api.server.projects import PROJECT, WHOLE_FLEET, ProjectAccess, ProjectOf
+from api.server.result_query import NAMING, ResultQuery, SolvedQuery, naming_of
 from api.server.route import ServiceRoute, add_routes, reads_raw
 from api.server.routes.jobs import output_response
 from api.server.service import Service, ServiceOf
-from api.store import ID_PATTERN, JobRecord, StoredResult, canonical_json
+from api.store import ID_PATTERN, JobRecord, ResultSummary, StoredResult, canonical_json
 from placement.formats.engine_writers import Engine
 
 JSON, YAML = "application/json", "application/yaml"
@@ -67,7 +68,7 @@ def _create_route(kind: ResultKind[RequestT, ResultT]) -> APIRouter:
         status_code=HTTPStatus.CREATED,
         response_model=stored.record,
         responses=ACCEPTED | problems(409, *WITH_BODY),
-        dependencies=[PREFER, PROJECT],
+        dependencies=[PREFER, PROJECT, NAMING],
     )
     @reads_raw(create_raw)
     async def create(
@@ -85,6 +86,7 @@ def _create_route(kind: ResultKind[RequestT, ResultT]) -> APIRouter:
             kind=stored.name,
             text=text_of(await request.body()),
             respond=partial(respond, service),
+            naming=naming_of(request),
             key=idempotency_key,
         )
 
@@ -109,20 +111,14 @@ def _read_routes(kind: ResultKind[Any, Any]) -> APIRouter:
         _principal: Reader,
         project: ProjectOf,
         paging: Paging,
+        query: Annotated[ResultQuery, Depends(SolvedQuery if stored.has_status else ResultQuery)],
     ) -> Page[Any]:
-        before = paging.start(str)
+        before, chosen = paging.start(str), query.chosen()
         async with service.store.reading() as tx:
             found = await tx.results.page(
-                kind=stored.name, before_id=before, limit=paging.limit + 1, project=project.visible
+                kind=stored.name, before_id=before, limit=paging.limit + 1, project=project.visible, chosen=chosen
             )
-        summaries = [
-            summary.model_validate(
-                {"id": head.id, "created_at": head.created_at, "created_by": head.created_by}
-                | json.loads(head.summary),
-                extra="ignore",
-            )
-            for head in found
-        ]
+        summaries = [summary.model_validate(_head(head) | json.loads(head.summary), extra="ignore") for head in found]
         return paging.page(summaries, position=lambda last: last.id)
 
     @router.get(
@@ -147,12 +143,12 @@ def _read_routes(kind: ResultKind[Any, Any]) -> APIRouter:
 
 def _record_text(kind: ResultKind[Any, Any], found: StoredResult) -> str:
     """Write a record as text: the stored JSON was validated when it was written, and large results parse slowly."""
-    head = {
-        "id": found.head.id,
-        "created_at": to_jsonable_python(found.head.created_at),
-        "created_by": found.head.created_by,
-    }
+    head = to_jsonable_python(_head(found.head))
     return f'{canonical_json(head)[:-1]},"{kind.type.field}":{found.result},"request":{found.request}}}'
+
+
+def _head(found: ResultSummary) -> dict[str, Any]:
+    return {name: getattr(found, name) for name in ResultHead.model_fields}
 
 
 def _export_route() -> APIRouter:

@@ -68,7 +68,7 @@ def test_simulations_are_created_listed_and_shown(remote: Cli, service: str) -> 
     (listed,) = remote("faults", "simulations", "list", "--format", "json").json
     assert (listed["id"], listed["ranks"], listed["scenario"], listed["seed"]) == (name, 128, "healthy", 3)
     row = remote("faults", "simulations", "list").stdout.splitlines()[1].split()
-    assert (row[0], row[-1]) == (name, str(listed["false_isolations"]))
+    assert (row[0], row[-3]) == (name, str(listed["false_isolations"]))
     shown = remote("faults", "simulations", "show", name)
     assert shown.stdout.startswith(f"simulation {name}, ")
     assert shown.stdout.partition("\n\n")[2] == made.stdout.partition("\n\n")[2]

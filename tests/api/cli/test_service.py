@@ -99,7 +99,7 @@ class TestPlans:
         assert remote("plans", "list", "-o", "json", "--most", "1").json[0]["id"] == record["id"]
 
         listed = remote("plans", "list").stdout.splitlines()
-        assert listed[0].split() == ["plan", "at", "by", "status", "$/h"]
+        assert listed[0].split() == ["plan", "at", "by", "status", "$/h", "name", "labels"]
         assert listed[1].split()[0] == record["id"]
 
         shown = remote("plans", "show", record["id"]).stdout
@@ -133,7 +133,18 @@ class TestPlacements:
         assert remote("placements", "show", record["id"], "--format", "json").json == record
         assert remote("placements", "list", "-o", "json", "--most", "1").json[0]["id"] == record["id"]
         listed = remote("placements", "list").stdout.splitlines()
-        assert listed[0].split() == ["placement", "at", "by", "model", "slots", "GPUs", "imbalance", "bound"]
+        assert listed[0].split() == [
+            "placement",
+            "at",
+            "by",
+            "model",
+            "slots",
+            "GPUs",
+            "imbalance",
+            "bound",
+            "name",
+            "labels",
+        ]
         assert listed[1].split()[0] == record["id"]
 
         saved = tmp_path / "placement.json"

@@ -18,6 +18,7 @@ from api.schemas.targets import Freeze, Mode, Phase, TargetSpec, TargetStatus
 from api.schemas.tokens import TokenRequest, TokenScope
 from fleet.errors import DocumentError
 from fleet.offers import builtin_prices
+from fleet.solvers import SolveStatus
 from fleet.topology.elements import PowerKind
 from placement.formats.engine_writers import Engine
 from placement.request import PlacementRequest
@@ -28,6 +29,7 @@ from tests.api.client.conftest import URL, Send
 from tests.api.client.wire import Wire
 
 NOW = "2026-11-20T12:00:00Z"
+DAY = datetime(2026, 11, 21, tzinfo=UTC)
 SPEC = TargetSpec.model_validate(
     {
         "workload": "chat",
@@ -72,6 +74,14 @@ PLACEMENT_REQUEST = PlacementRequest(loads=((4.0, 2.0, 1.0, 1.0), (1.0, 1.0, 1.0
         (op.list_sweeps(), "GET", "/v1/sweeps"),
         (op.get_sweep("0197-a"), "GET", "/v1/sweeps/0197-a"),
         (op.list_placements(), "GET", "/v1/placements"),
+        (
+            op.list_plans(
+                name="a", labels="k=v", status=SolveStatus.OPTIMAL, created_after=datetime(2026, 1, 2, tzinfo=UTC)
+            ),
+            "GET",
+            "/v1/plans?name=a&labels=k%3Dv&created_after=2026-01-02T00%3A00%3A00%2B00%3A00&status=optimal",
+        ),
+        (op.list_placements(created_by="token:a"), "GET", "/v1/placements?created_by=token%3Aa"),
         (op.get_placement("0197-a"), "GET", "/v1/placements/0197-a"),
         (op.export_placement("p", engine=Engine.SGLANG), "GET", "/v1/placements/p/export?engine=sglang"),
         (op.list_power_simulations(limit=3), "GET", "/v1/power/simulations?limit=3"),
@@ -90,7 +100,7 @@ PLACEMENT_REQUEST = PlacementRequest(loads=((4.0, 2.0, 1.0, 1.0), (1.0, 1.0, 1.0
         (access.revoke_token("0197aaaabbbb"), "DELETE", "/v1/tokens/0197aaaabbbb"),
         (op.list_audit(cursor="x"), "GET", "/v1/audit?cursor=x"),
         (
-            op.list_audit(since=datetime(2026, 11, 21, tzinfo=UTC), actor="token:a", subject="plans/"),
+            op.list_audit(since=DAY, actor="token:a", subject="plans/"),
             "GET",
             "/v1/audit?from=2026-11-21T00%3A00%3A00%2B00%3A00&actor=token%3Aa&subject=plans%2F",
         ),
@@ -267,3 +277,9 @@ def page(*names: str, next_cursor: str | None = None) -> httpx.Response:
 
 
 PAGES = [page("a", "b", next_cursor="after-b"), page("c")]
+
+
+@pytest.mark.parametrize("describe", [op.create_plan, op.submit_plan])
+def test_a_creation_names_and_labels_its_result(describe: Any) -> None:
+    named = describe(PLAN_REQUEST, name="a b", labels={"k": "v", "l": ""})
+    assert (named.query, describe(PLAN_REQUEST).query) == ({"name": "a b", "labels": "k=v,l="}, {})

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from api.jobs.catalogues import CatalogueText
 from api.jobs.executor import Limits
 from api.jobs.outcome import Finished, JobFailure, JobLimits, Solved, Task
 from api.jobs.process import ProcessExecutor
@@ -23,7 +24,7 @@ from tests.testbed.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 NOW = datetime(2026, 11, 27, tzinfo=UTC)
-GPUS_AS_SHIPPED = {"gpus": None, "models": None, "offers": None}
+AS_SHIPPED = dict.fromkeys(("gpus", "models", "offers"), CatalogueText())
 LIMITS = Limits(memory_mib=1024, deadline_s=PATIENCE_S)
 REPLAYED = {  # some tenths of a second in compiled code
     "workloads": [
@@ -47,7 +48,7 @@ def executor() -> ProcessExecutor:
 
 def task(kind: str = "plan", *, request: Any = None, **inputs: Any) -> Task:
     text = json.dumps(plan_request() if request is None else request)
-    return Task(id="j", kind=kind, request=text, inputs=inputs or GPUS_AS_SHIPPED, limits=JobLimits(), now=NOW)
+    return Task(id="j", kind=kind, request=text, inputs=inputs or AS_SHIPPED, limits=JobLimits(), now=NOW)
 
 
 def failure(finished: Finished) -> JobFailure:

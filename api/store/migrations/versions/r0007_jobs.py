@@ -18,6 +18,7 @@ def upgrade() -> None:
         op.add_column(table, sa.Column("project", sa.String(63), nullable=False, server_default="default"))
     op.add_column("results", sa.Column("name", sa.String(200)))
     op.add_column("results", sa.Column("content_sha256", sa.String(64)))
+    op.add_column("results", sa.Column("inputs", sa.Text))
     op.create_index("ix_results_content_sha256", "results", ["content_sha256"])
     op.create_table(
         "result_labels",
@@ -60,6 +61,7 @@ def upgrade() -> None:
         sa.Column("output", sa.Text),
         sa.Column("failure", sa.Text),
         sa.Column("trace", sa.String(55)),
+        sa.Column("naming", sa.Text),
         sa.PrimaryKeyConstraint("id", name="pk_jobs"),
     )
     op.create_index("ix_jobs_state", "jobs", ["state", "lane", "project", "created_by", "parent", "id"])
@@ -110,6 +112,7 @@ def downgrade() -> None:
         ("target_status", "reported_by"),
         ("tokens", "parent"),
         ("tokens", "project"),
+        ("results", "inputs"),
         ("results", "content_sha256"),
         ("results", "name"),
         *((table, "project") for table in OWNED),
