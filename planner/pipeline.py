@@ -4,15 +4,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from functools import partial
-from math import inf, isfinite
+from math import isfinite
 from typing import TypeVar
 
 from fleet.gpus import GpuCatalogue
 from fleet.models import ModelCatalogue
 from fleet.offers import Offer, PriceSheet
-from fleet.solvers import Limits
+from fleet.solvers import MIN_RUN_S, Limits
 from planner.explain.explanation import explain, premises
-from planner.explain.what_if import SolveTime, WhatIf
+from planner.explain.what_if import UNFINISHED, SolveTime, WhatIf
 from planner.options.builder import candidates
 from planner.options.expert_imbalance import spread_text
 from planner.options.search import Candidate
@@ -27,6 +27,7 @@ from planner.schedule import plan_schedule
 from planner.solve.fixed_counts import keep_running
 from planner.solve.solution import MixSolution
 from planner.throughput import ThroughputSource
+from planner.time_limit import Phase, TimeLimit
 from planner.validation.slo_validation import SloValidator, ValidatedPlan, validation_text
 
 PREDICTED = {ThroughputSource.CALIBRATED, ThroughputSource.MEASURED_AND_CALIBRATED}
@@ -51,27 +52,43 @@ def plan(
     """
     offers = prices.offers if request.offers is None else request.offers
     report("options", None)
+    time_limit = TimeLimit.of(request, clock_s=clock_s)
     found = candidates(request, gpus=gpus, models=models, offers=offers, profiles=request.profiles)
     what_if = WhatIf(
         problem=build_problem(request, found),
         solver=request.solver,
         limits=Limits(time_limit_s=request.time_limit_s, relative_gap=request.relative_gap),
-        deadline_s=clock_s() + request.time_limit_s,
+        deadline_s=time_limit.next_phase_ends_s(),
         clock_s=clock_s,
     )
-    report("mix" if request.proof is None else "mix and replay", None)
-    proven = _proven(request, found, what_if)
+    report("mix", None)
+    first = what_if.cheapest()
+    time_limit.ended(Phase.MIX, is_cut=what_if.time.is_cut)
+    solution = keep_running(what_if.problem, first, within=request.policy.change.keep_within)
+    proven = ValidatedPlan(what_if.problem, solution, ())
+    if request.proof is not None:
+        report("replay", None)
+        what_if = replace(what_if, deadline_s=time_limit.next_phase_ends_s())
+        proven = SloValidator.of(request, found, request.proof).validate(what_if, solution)
+        time_limit.ended(Phase.REPLAY, is_cut=proven.is_cut)
     solution = proven.solution
     schedule, schedule_s = None, 0.0
     if request.horizon is not None and solution.status.has_mix:
-        periods = partial(
-            plan_schedule, horizon=request.horizon, solver=request.solver, limits=what_if.limits, clock_s=clock_s
-        )
         report("schedule", None)
+        left_s = max(MIN_RUN_S, time_limit.next_phase_ends_s() - clock_s())
+        periods = partial(
+            plan_schedule,
+            horizon=request.horizon,
+            solver=request.solver,
+            limits=replace(what_if.limits, time_limit_s=left_s),
+            clock_s=clock_s,
+        )
         schedule, schedule_s = _timed(partial(periods, request, found, proven.problem), clock_s)
+        time_limit.ended(Phase.SCHEDULE, is_cut=schedule.status in UNFINISHED)
     report("explanation", None)
-    follow_up = replace(what_if.with_problem(proven.problem), deadline_s=inf, time=SolveTime())
+    follow_up = replace(what_if.with_problem(proven.problem), deadline_s=time_limit.ends_s, time=SolveTime())
     explained, explain_s = _timed(partial(explain, follow_up, request, found, solution), clock_s)
+    time_limit.ended(Phase.EXPLANATION, is_cut=follow_up.time.is_cut)
     spreads = _of_used(request, found, solution, lambda candidate: candidate.spread)
     lines = (
         *explained.lines,
@@ -88,6 +105,7 @@ def plan(
         goal=request.policy.goal,
         goal_value=solution.objective_value,
         goal_bound=solution.bound if isfinite(solution.bound) else None,
+        cut=tuple(time_limit.cut),
         verified=proven.verified,
         proofs=proven.proofs,
         moves=_moves(request, proven),
@@ -122,13 +140,6 @@ def _total_w(allocation: Sequence[Allocation]) -> float | None:
 def _timed(step: Callable[[], T], clock_s: Callable[[], float]) -> tuple[T, float]:
     started_s = clock_s()
     return step(), clock_s() - started_s
-
-
-def _proven(request: PlanRequest, found: Sequence[Candidate], what_if: WhatIf) -> ValidatedPlan:
-    solution = keep_running(what_if.problem, what_if.cheapest(), within=request.policy.change.keep_within)
-    if request.proof is None:
-        return ValidatedPlan(what_if.problem, solution, ())
-    return SloValidator.of(request, found, request.proof).validate(what_if, solution)
 
 
 def _moves(request: PlanRequest, proven: ValidatedPlan) -> RolloutReport | None:

@@ -79,7 +79,7 @@ class Policy(Frozen):
         default=None,
         ge=0,
         le=600,
-        description="For the whole explanation; absent: a fifth of time_limit_s, or half of it if there is no mix.",
+        description="For the explanation, at most half of time_limit_s; absent: a fifth, or half if there is no mix.",
     )
 
 

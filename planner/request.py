@@ -151,7 +151,12 @@ class PlanRequest(Frozen):
         description="Share of a replica's highest rate that the plan may use, also with a replay; "
         "absent: 1, or the highest that the replay allows.",
     )
-    time_limit_s: float = Field(default=10.0, ge=0.01, le=600)
+    time_limit_s: float = Field(
+        default=10.0,
+        ge=0.01,
+        le=600,
+        description="For the whole plan: mix, replay, schedule and explanation; `cut` of the plan names what it ended.",
+    )
     relative_gap: float = Field(default=0.0, ge=0, le=0.5, description="Accepted distance from the optimum.")
     solver: Solver = Solver.HIGHS
 

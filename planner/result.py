@@ -19,6 +19,7 @@ from planner.options.expert_imbalance import ExpertSpread
 from planner.rollout_planner import RolloutReport
 from planner.schedule import Schedule
 from planner.throughput import Throughput
+from planner.time_limit import Phase
 from planner.validation.scenarios import WorkloadValidation
 
 
@@ -85,8 +86,10 @@ class Plan(Frozen):
         default=None, description="Of the objective: $/h, W, g/h or requests/s; absent without a mix."
     )
     goal_bound: float | None = Field(default=None, description="Proven: no better value exists.")
+    cut: tuple[Phase, ...] = Field(default=(), description="The phases that the time limit of the request cut short.")
     verified: bool | None = Field(
-        default=None, description="Whether every limit of every SLO held in the replay; absent: not replayed."
+        default=None,
+        description="Whether every limit of every SLO held in the replay; absent: not replayed, or not every workload.",
     )
     moves: RolloutReport | None = Field(
         default=None, description="From the running replicas to the plan; absent without `current`."

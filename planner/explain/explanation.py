@@ -20,9 +20,9 @@ from planner.problem import MixProblem
 from planner.request import PlanRequest, bucket_names
 from planner.solve.solution import MixSolution
 from planner.throughput import ThroughputSource
+from planner.time_limit import EXPLAIN_SHARE
 
 NOT_WORKED_OUT = "is not known: the time limit expired"
-MIX_SHARE = 0.2  # of the request's time limit, by default, for all questions about a mix
 CONFLICT_SHARE = 0.5  # without a mix: the conflict is then the whole explanation
 
 
@@ -46,7 +46,7 @@ def explain(
         return Explanation()
     is_infeasible = solution.status is SolveStatus.INFEASIBLE
     if limit_s is None:
-        limit_s = (CONFLICT_SHARE if is_infeasible else MIX_SHARE) * request.time_limit_s
+        limit_s = (CONFLICT_SHARE if is_infeasible else EXPLAIN_SHARE) * request.time_limit_s
     timed = what_if.within(limit_s)
     if is_infeasible:
         return _of_nothing(timed, request, solution)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from fleet.errors import FleetwrightError
-from fleet.solvers import Limits, Solver, SolveStatus, run
+from fleet.solvers import MIN_RUN_S, Limits, Solver, SolveStatus, run
 from planner.problem import Limit, LimitKind, MixProblem
 from planner.solve import ilp
 from planner.solve.dispatch import solve_mix
@@ -18,6 +18,7 @@ NEGLIGIBLE_SHARE = 1e-5  # of an objective's value: the relative tolerance at wh
 ANY_MIX = 1.0  # a relative gap at which a solver stops at the first mix it finds
 MIN_TIME_S = 0.005  # less time is not worth a solve
 MAX_ESTIMATE_S = 0.5  # for a linear program
+UNFINISHED = {SolveStatus.FEASIBLE, SolveStatus.TIME_LIMIT}
 SOLVES_PER_TIME = 4  # each may take a quarter of the time left, so that a hard one leaves time for the next
 
 
@@ -37,6 +38,7 @@ class Shortage:
 class SolveTime:
     total_s: float = 0.0
     overrun_s: float = 0.0  # the most that one took beyond its limit, to build its program for example
+    is_cut: bool = False  # a solve ended at its time limit, or did not begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,13 @@ class WhatIf:
     known: list[tuple[frozenset[int], MixSolution]] = field(default_factory=list, compare=False)
     # Mixes of this very problem: the options left out of the search, and the best mix found without them.
 
+    @property
+    def has_time(self) -> bool:
+        return self.clock_s() < self.deadline_s
+
     def cheapest(self) -> MixSolution:
-        return self._timed(self.problem, self.limits)
+        left_s = max(MIN_RUN_S, self.deadline_s - self.clock_s())
+        return self._timed(self.problem, replace(self.limits, time_limit_s=min(self.limits.time_limit_s, left_s)))
 
     def within(self, seconds: float) -> Self:
         return replace(self, deadline_s=min(self.deadline_s, self.clock_s() + seconds))
@@ -123,6 +130,7 @@ class WhatIf:
         spent_s = self.clock_s() - started_s
         self.time.total_s += spent_s
         self.time.overrun_s = max(self.time.overrun_s, spent_s - limits.time_limit_s)
+        self.time.is_cut |= found.status in UNFINISHED
         return found
 
     def _simple(self, problem: MixProblem) -> MixSolution | None:
@@ -151,7 +159,10 @@ class WhatIf:
 
     def _remaining(self) -> Limits | None:
         left_s = (self.deadline_s - self.clock_s() - self.time.overrun_s) / SOLVES_PER_TIME
-        return replace(self.limits, time_limit_s=left_s) if left_s > MIN_TIME_S else None
+        if left_s <= MIN_TIME_S:
+            self.time.is_cut = True
+            return None
+        return replace(self.limits, time_limit_s=left_s)
 
 
 def avoiding(problem: MixProblem, banned: Collection[int]) -> MixProblem:

@@ -42,6 +42,7 @@ class Headroom(Generic[PlanT]):
 
     best: Trial[PlanT] | None
     trials: tuple[Trial[PlanT], ...]
+    is_cut: bool = False  # the search ended for lack of time
 
 
 @dataclass(slots=True)
@@ -69,26 +70,35 @@ def find_headroom(
     workloads: Sequence[str],
     *,
     plan_at: Callable[[Utilisations], tuple[PlanT, float] | None],
-    verify: Callable[[PlanT], Mapping[str, bool]],
+    verify: Callable[[PlanT], Mapping[str, bool] | None],
     grid: Sequence[float] = GRID,
     start: float = 1.0,
     max_plans: int = MAX_PLANS,
+    has_time: Callable[[], bool] = lambda: True,
 ) -> Headroom[PlanT]:
     """Plan, replay and plan again, with headroom only where it is missing; `start` on the grid comes first.
 
-    `plan_at` returns a plan and its cost, or None without a plan; `verify` returns the workloads that hold in a replay.
+    `plan_at` returns a plan and its cost, or None without a plan; `verify` returns the workloads that hold in a replay,
+    or None when there is no time to replay all of them, which ends the search.
     """
     _refuse(grid, max_plans)
     top = len(grid) - 1
     intervals = {workload: _Interval(low=0, high=top + 1) for workload in workloads}
     positions = dict.fromkeys(workloads, max(0, bisect_right(grid, start) - 1))
     trials: dict[tuple[int, ...], Trial[PlanT]] = {}
+    is_cut = False
     while len(trials) < max_plans and tuple(positions.values()) not in trials:
+        if trials and not has_time():
+            is_cut = True
+            break
         utilisations = {name: grid[at] for name, at in positions.items()}
         if (planned := plan_at(utilisations)) is None:
             trial: Trial[PlanT] = Trial(utilisations, None, dict.fromkeys(utilisations, False), inf)
+        elif (verified := verify(planned[0])) is None:
+            is_cut = True
+            break
         else:
-            trial = Trial(utilisations, planned[0], verify(planned[0]), planned[1])
+            trial = Trial(utilisations, planned[0], verified, planned[1])
         trials[tuple(positions.values())] = trial
         for name, interval in intervals.items():
             if trial.plan is None:  # stock or limits do not allow this much headroom
@@ -100,7 +110,7 @@ def find_headroom(
         positions = {name: interval.next() for name, interval in intervals.items()}
     holding = [trial for trial in trials.values() if trial.holds]
     best = min(holding, key=lambda trial: trial.cost_usd_per_h, default=None)
-    return Headroom(best=best, trials=tuple(trials.values()))
+    return Headroom(best=best, trials=tuple(trials.values()), is_cut=is_cut)
 
 
 def _refuse(grid: Sequence[float], max_plans: int) -> None:

@@ -1,6 +1,6 @@
 """Replays of one plan: its pools, the run as planned, after each failure, and with one replica less; the results."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import floor
@@ -11,6 +11,7 @@ from pydantic import Field
 from fleet.documents import Frozen
 from fleet.slo import Slo
 from fleet.solvers import SolverError
+from planner.explain.what_if import OutOfTimeError
 from planner.options.disaggregation import slower_link_gb_per_s
 from planner.options.search import Candidate
 from planner.performance.config import KV_BYTES, ReplicaConfig
@@ -49,7 +50,9 @@ class WorkloadValidation(Frozen):
     utilisation: float = Field(description="Share of the rates in `throughput` that the plan uses.")
     slo_check: SloCheck
     losses: tuple[LossValidation, ...] = ()
-    tightness: Tightness | None = Field(description="Whether every replica is needed; absent where a limit is broken.")
+    tightness: Tightness | None = Field(
+        description="Whether every replica is needed; absent where a limit is broken, or where the time ended before."
+    )
 
     @property
     def verified(self) -> bool:
@@ -58,7 +61,7 @@ class WorkloadValidation(Frozen):
 
 @dataclass(frozen=True)
 class Scenarios:
-    """Replays of one plan, each run once."""
+    """Replays of one plan, each run once.  OutOfTimeError: there is no time to begin another one."""
 
     request: PlanRequest
     candidates: Sequence[Candidate]
@@ -66,6 +69,7 @@ class Scenarios:
     solution: MixSolution
     streams: Mapping[str, Stream]
     seed: int
+    has_time: Callable[[], bool] = lambda: True
     results: dict[tuple[str, Counts], ReplayResult | None] = field(default_factory=dict)
 
     def check(self, workload: Workload) -> SloCheck:
@@ -124,6 +128,8 @@ class Scenarios:
     def _result(self, workload: Workload, replicas: Counts) -> ReplayResult | None:
         key = workload.name, replicas
         if key not in self.results:
+            if not self.has_time():
+                raise OutOfTimeError
             self.results[key] = self._replayed(workload, replicas)
         return self.results[key]
 

@@ -13,7 +13,7 @@ import numpy as np
 from fleet.demand import DemandSeries
 from fleet.documents import RuleError, dotted
 from fleet.errors import DocumentError, Problem
-from planner.explain.what_if import WhatIf
+from planner.explain.what_if import OutOfTimeError, WhatIf
 from planner.options.search import Candidate
 from planner.policy import Replay
 from planner.problem import MixProblem
@@ -35,7 +35,6 @@ MIN_TIME_S = 1.0
 SECONDS_PER_HOUR = 3600.0
 SLACK = 1e-6  # makes counts feasible at the utilisation computed from them
 
-Planned = tuple[MixProblem, MixSolution]
 Solve = Callable[[MixProblem], MixSolution]
 
 
@@ -47,10 +46,14 @@ class ValidatedPlan:
     solution: MixSolution
     proofs: tuple[WorkloadValidation, ...]
     obstacle: str | None = None  # why a replay is not possible
+    unproven: tuple[str, ...] = ()  # workloads for whose replay there was no time
+    is_cut: bool = False  # for lack of time, something was not tried
 
     @property
     def verified(self) -> bool | None:
-        return all(proof.verified for proof in self.proofs) if self.proofs else None
+        if not all(proof.verified for proof in self.proofs):
+            return False
+        return True if self.proofs and not self.unproven else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,70 +79,110 @@ class SloValidator:
         return cls(request, candidates, how, streams)
 
     def validate(self, what_if: WhatIf, solution: MixSolution) -> ValidatedPlan:
-        """Validate this mix, or find the cheapest one whose replay holds."""
+        """Validate this mix, or find the cheapest one whose replay holds, until the deadline of `what_if`."""
         obstacle = self._obstacle(what_if.problem, solution)
         if obstacle is not None or not solution.status.has_mix:
             return ValidatedPlan(what_if.problem, solution, (), obstacle)
+        trials = self._trials(what_if, what_if.problem, solution)
         if not self.how.size or not what_if.problem.objective.serves_all:
-            return self._proven(what_if.problem, solution)
+            return self._proven(trials)
         found = self._sized(what_if)
         if found.best is not None and found.best.plan is not None:
-            return self._proven(*self._trimmed(what_if, *found.best.plan))
+            best, is_cut = self._trimmed(what_if, found.best.plan)
+            return self._proven(best, is_cut=is_cut or found.is_cut)
         chosen = _most_headroom(found)
-        return self._proven(*(chosen.plan if chosen is not None and chosen.plan else (what_if.problem, solution)))
+        return self._proven(chosen.plan if chosen is not None and chosen.plan else trials, is_cut=found.is_cut)
 
-    def _trimmed(self, what_if: WhatIf, problem: MixProblem, solution: MixSolution) -> Planned:
-        """Prune spare replicas, unless the request gives a utilisation: that is the user's headroom."""
+    def _trimmed(self, what_if: WhatIf, trials: Scenarios) -> tuple[Scenarios, bool]:
+        """Prune spare replicas, unless the request gives a utilisation: that is the user's headroom.
+
+        Returns the plan as it was, whose replay holds, when the time ends before that of the pruned one; and whether
+        the time ended.
+        """
         if self.request.utilisation is not None:
-            return problem, solution
-        trials, served = self._trials(problem, solution), self._served()
-        counts = pruned(problem, solution.replicas, holds=lambda fewer: trials.hold_with(fewer, served))
-        if counts == solution.replicas:
-            return problem, solution
-        tight, best, mine = resolved_at_utilisation(
-            problem, counts, solve=lambda new: what_if.with_problem(new).cheapest()
-        )
-        if best.objective_value is not None and self._obstacle(tight, best) is None and best.replicas != mine.replicas:
-            again = self._trials(tight, best)
-            if all(again.holds(workload) for workload in served):
-                return tight, best
-        return tight, mine
+            return trials, False
+        served = self._served()
+        try:
+            counts = pruned(
+                trials.problem, trials.solution.replicas, holds=lambda fewer: trials.hold_with(fewer, served)
+            )
+            if counts == trials.solution.replicas:
+                return trials, False
+            tight, best, mine = resolved_at_utilisation(
+                trials.problem, counts, solve=lambda new: what_if.with_problem(new).cheapest()
+            )
+            if best.objective_value is not None and self._obstacle(tight, best) is None:
+                again = self._trials(what_if, tight, best)
+                if best.replicas != mine.replicas and all(again.holds(workload) for workload in served):
+                    return again, False
+            fewer = self._trials(what_if, tight, mine)
+            for workload in served:
+                fewer.check(workload)
+        except OutOfTimeError:
+            return trials, True
+        return fewer, False
 
     def _obstacle(self, problem: MixProblem, solution: MixSolution) -> str | None:
         return replay_obstacle(self.request, self.candidates, problem, solution.replicas)
 
-    def _sized(self, what_if: WhatIf) -> Headroom[Planned]:
+    def _sized(self, what_if: WhatIf) -> Headroom[Scenarios]:
         budget = max(MIN_TIME_S, what_if.limits.time_limit_s / SOLVES_PER_LIMIT)
         quick = replace(what_if, limits=replace(what_if.limits, time_limit_s=budget))
 
-        def plan_at(utilisations: Mapping[str, float]) -> tuple[Planned, float] | None:
+        def plan_at(utilisations: Mapping[str, float]) -> tuple[Scenarios, float] | None:
             problem = at_utilisation(what_if.problem, utilisations)
             result = keep_running(
                 problem, quick.with_problem(problem).cheapest(), within=self.request.policy.change.keep_within
             )
             if result.objective_value is None or self._obstacle(problem, result) is not None:
                 return None
-            return (problem, result), result.objective_value
+            return self._trials(what_if, problem, result), result.objective_value
 
-        def verify(plan: Planned) -> dict[str, bool]:
-            trials = self._trials(*plan)
-            return {workload.name: trials.holds(workload) for workload in self._served()}
+        def verify(trials: Scenarios) -> dict[str, bool] | None:
+            try:
+                return {workload.name: trials.holds(workload) for workload in self._served()}
+            except OutOfTimeError:
+                return None
 
         ceiling = self.request.utilisation
         grid = GRID if ceiling is None else (*(step for step in GRID if step < ceiling), ceiling)
         start = 1.0 if ceiling is None else ceiling
         return find_headroom(
-            tuple(self.streams), plan_at=plan_at, verify=verify, grid=grid, start=start, max_plans=PLANS
+            tuple(self.streams),
+            plan_at=plan_at,
+            verify=verify,
+            grid=grid,
+            start=start,
+            max_plans=PLANS,
+            has_time=lambda: what_if.has_time,
         )
 
-    def _proven(self, problem: MixProblem, solution: MixSolution) -> ValidatedPlan:
-        trials = self._trials(problem, solution)
-        return ValidatedPlan(problem, solution, tuple(self._proof(trials, workload) for workload in self._served()))
+    def _proven(self, trials: Scenarios, *, is_cut: bool = False) -> ValidatedPlan:
+        proofs, unproven = [], []
+        for workload in self._served():
+            try:
+                proof = self._proof(trials, workload)
+            except OutOfTimeError:
+                unproven.append(workload.name)
+                continue
+            if proof.verified:
+                try:
+                    proof = proof.model_copy(update={"tightness": trials.tightness(workload)})
+                except OutOfTimeError:
+                    is_cut = True
+            proofs.append(proof)
+        return ValidatedPlan(
+            trials.problem,
+            trials.solution,
+            tuple(proofs),
+            unproven=tuple(unproven),
+            is_cut=is_cut or bool(unproven),
+        )
 
     def _proof(self, trials: Scenarios, workload: Workload) -> WorkloadValidation:
         slo_check, losses = trials.check(workload), trials.losses(workload)
         stream = self.streams[workload.name]
-        proof = WorkloadValidation(
+        return WorkloadValidation(
             workload=workload.name,
             traffic="drawn" if workload.sizes.trace is None else "trace",
             requests=stream.requests,
@@ -149,10 +192,17 @@ class SloValidator:
             losses=losses,
             tightness=None,
         )
-        return proof.model_copy(update={"tightness": trials.tightness(workload)}) if proof.verified else proof
 
-    def _trials(self, problem: MixProblem, solution: MixSolution) -> Scenarios:
-        return Scenarios(self.request, self.candidates, problem, solution, self.streams, self.how.seed)
+    def _trials(self, what_if: WhatIf, problem: MixProblem, solution: MixSolution) -> Scenarios:
+        return Scenarios(
+            self.request,
+            self.candidates,
+            problem,
+            solution,
+            self.streams,
+            self.how.seed,
+            has_time=lambda: what_if.has_time,
+        )
 
     def _served(self) -> list[Workload]:
         return [workload for workload in self.request.workloads if workload.name in self.streams]
@@ -198,6 +248,8 @@ def at_utilisation(problem: MixProblem, utilisations: Mapping[str, float]) -> Mi
 def validation_text(proven: ValidatedPlan) -> Iterator[str]:
     if proven.obstacle is not None:
         yield f"not replayed: {proven.obstacle}"
+    for name in proven.unproven:
+        yield f"{name}: not replayed: the time limit expired"
     for proof in proven.proofs:
         traffic = f"{proof.requests:,} requests in {proof.hours:.3g} h ({proof.traffic})"
         result = "every limit holds" if proof.slo_check.verified else "not every limit holds"
@@ -218,7 +270,7 @@ def _tightness_text(found: Tightness) -> str:
     return f"not tight: the replay also holds with one replica less of {spare}"
 
 
-def _most_headroom(found: Headroom[Planned]) -> Trial[Planned] | None:
+def _most_headroom(found: Headroom[Scenarios]) -> Trial[Scenarios] | None:
     planned = [trial for trial in found.trials if trial.plan is not None]
     return min(planned, key=lambda trial: sum(trial.utilisations.values()), default=None)
 

@@ -62,6 +62,8 @@ def print_plan(plan: Plan) -> None:
             print_table(table_of(POWER, plan.power_domains))
         _print_moves(plan)
         _print_timetable(plan)
+    if plan.cut:
+        print_line(f"\nthe time limit cut short: {', '.join(plan.cut)}")
     print_line("")
     for line in plan.explanation:
         print_line(f"- {line}")

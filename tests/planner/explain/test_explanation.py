@@ -131,7 +131,7 @@ class TestTimeLimit:
             return solve_mix(problem, solver=solver, limits=limits)
 
         monkeypatch.setattr(what_if, "solve_mix", slow)
-        plan = solved(given(), clock_s=lambda: now[0], policy={"explain_time_limit_s": 35})
+        plan = solved(given(), clock_s=lambda: now[0], time_limit_s=100, policy={"explain_time_limit_s": 35})
         assert len(calls) > 2  # the plan and some what-if solves
         assert plan.explain_s <= 35
         assert plan.solve_s == 10

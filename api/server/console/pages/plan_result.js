@@ -33,7 +33,7 @@ export async function page(context) {
         action("YAML", async () => download(`plan-${id}.yaml`, stringify(await shortened(request, "PlanRequest")), "application/yaml"), { describe: "Export the request as YAML" }),
         hasMix ? h("a", { class: "button primary", href: `#/plans/${id}/apply` }, "Apply …") : null,
       ),
-      h("p", { class: "lead" }, "Planned ", time(record.created_at), ` by ${record.created_by} in ${num(plan.solve_s, 2)} s`),
+      h("p", { class: "lead" }, "Planned ", time(record.created_at), ` by ${record.created_by} in ${num(plan.solve_s, 2)} s`, plan.cut?.length ? `; the time limit cut short: ${plan.cut.join(", ")}` : null),
     ),
     hasMix ? mix(record) : noMix(plan),
   ];

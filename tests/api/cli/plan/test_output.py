@@ -3,6 +3,7 @@
 import pytest
 
 from api.cli.plan.output import print_plan
+from planner.time_limit import Phase
 from tests.planner.requests import given, solved
 
 DEMAND = {"step_s": 3600, "rates_rps": [10, 30]}
@@ -34,3 +35,11 @@ def test_a_note_names_an_unserved_workload(capsys: pytest.CaptureFixture[str]) -
     lines = printed(capsys, "chat").splitlines()
     (note,) = [line for line in lines if line.startswith("note: ")]
     assert note.startswith("note: the running replicas do not serve chat in period 1 of 2")
+
+
+def test_phases_that_the_time_limit_cut_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = solved(given())
+    print_plan(plan)
+    assert "time limit cut" not in capsys.readouterr().out
+    print_plan(plan.model_copy(update={"cut": (Phase.REPLAY, Phase.EXPLANATION)}))
+    assert "\nthe time limit cut short: replay, explanation\n" in capsys.readouterr().out
