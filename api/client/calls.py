@@ -218,6 +218,12 @@ def submitting(call: Call[Any]) -> Call[Job]:
     return replace(call, headers=headers, expects=frozenset({HTTPStatus.ACCEPTED}), read=as_type(Job), work_s=0.0)
 
 
+def reading_output(job: Job, call: Call[ResultT]) -> Call[ResultT]:
+    """Read the result of a submitted call that only its job keeps."""
+    read: Call[ResultT] = reading(path_of("/v1/jobs/{id}/output", id=job.id), call.read)
+    return read
+
+
 def once(idempotency_key: str | None) -> Mapping[str, str]:
     """Return the header with the key, or with a new one."""
     return {"Idempotency-Key": idempotency_key if idempotency_key is not None else uuid4().hex}

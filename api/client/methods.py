@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import wraps
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
-from api.client import access_operations, fault_operations, job_operations, operations
+from api.client import access_operations, fault_operations, job_operations, operations, plan_operations
 from api.client.calls import Call
 from api.schemas.pages import Page
 
@@ -114,6 +114,9 @@ class Methods:
     list_sweeps = Method(operations.list_sweeps)
     iter_sweeps = Items(operations.list_sweeps)
     get_sweep = Method(operations.get_sweep)
+    compare_plans = Method(plan_operations.compare_plans)
+    explain_plan = Method(plan_operations.explain_plan)
+    replay_plan = Method(plan_operations.replay_plan)
     create_placement = Method(operations.create_placement)
     submit_placement = Method(operations.submit_placement)
     list_placements = Method(operations.list_placements)

@@ -20,6 +20,16 @@ from api.jobs.diagnoses import audit_detail, head_of, read_report, refuse_invali
 from api.jobs.outcome import Expanded, Report, Solved, Task
 from api.jobs.paths import paths_of
 from api.jobs.results import KINDS, PLACEMENT_KIND, SWEEP_KIND, ResultKind
+from api.jobs.stored_plans import (
+    PLAN_COMPARISON,
+    PLAN_EXPLANATION,
+    PLAN_REPLAY,
+    compare,
+    explain,
+    gather_both,
+    gather_planned,
+    replay,
+)
 from api.jobs.sweeps import CHILDREN, SWEEP_POINT, expand, point_inputs, solve_point, sweep_inputs
 from api.schemas.documents import DocumentKind
 from api.schemas.fault_paths import PathsRequest
@@ -205,6 +215,9 @@ JOB_KINDS: Final[Mapping[str, JobKind]] = {
         JobKind(name=BUNDLE_REPLAY, lane=Lane.READS, run=_replay_bundle, gather=_replay_inputs),
         JobKind(name=PLACEMENT_EXPORT, lane=Lane.READS, run=_export_placement, gather=_placement_text),
         JobKind(name=AUDIT_CHECK, lane=Lane.READS, run=run_audit_check, reads_database=True),
+        JobKind(name=PLAN_COMPARISON, lane=Lane.READS, run=compare, gather=gather_both),
+        JobKind(name=PLAN_EXPLANATION, lane=Lane.WORK, run=explain, gather=gather_planned),
+        JobKind(name=PLAN_REPLAY, lane=Lane.WORK, run=replay, gather=gather_planned),
         JobKind(name=FAULT_PATHS, lane=Lane.WORK, run=_plan_paths, gather=_topology),
     )
 }

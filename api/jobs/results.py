@@ -89,11 +89,16 @@ async def _plan_inputs(tx: Transaction, _request: str) -> Mapping[str, Any]:
     return await catalogue_texts(tx, DocumentKind.GPUS, DocumentKind.MODELS, DocumentKind.OFFERS)
 
 
-def _solve_plan(request: PlanRequest, task: Task, report: Report) -> Result[Plan]:
+def refuse_long_replay(request: PlanRequest, task: Task, *, field: str) -> None:
+    """Refuse a replay of more requests than this installation allows."""
     replayed, allowed = replayed_requests(request), task.limits.replayed_requests
     if replayed > allowed:
         message = f"the workloads have {replayed:,.0f} requests to replay together, at most {allowed:,} here"
-        raise refuse("replay.hours", message)
+        raise refuse(field, message)
+
+
+def _solve_plan(request: PlanRequest, task: Task, report: Report) -> Result[Plan]:
+    refuse_long_replay(request, task, field="replay.hours")
     return Result(
         plan(
             request,

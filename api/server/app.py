@@ -39,6 +39,7 @@ from api.server.routes import (
     quarantine,
     remediation,
     sessions,
+    stored_plans,
     targets,
     tokens,
 )
@@ -148,6 +149,7 @@ def _api_routes() -> list[BaseRoute]:
         result_routes(),
         jobs.router,
         plan_checks.router,
+        stored_plans.router,
         power_trees.router,
         diagnoses.router,
         fault_paths.router,

@@ -9,6 +9,7 @@ from api.cli.common.console import note, print_line
 from api.cli.common.errors import EXIT_NEGATIVE, CommandError, InputError
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import MostOption, RemoteOptions, moment_of
+from api.cli.common.progress import waiting
 from api.cli.common.tables import Column, moment, number
 
 COLUMNS = (
@@ -51,7 +52,7 @@ def check(
     ] = None,
 ) -> None:
     """Verify the chain; exit 1 when it is broken."""
-    with service.connect() as client:
+    with service.connect() as client, waiting("checking the audit"):
         result = client.check_audit(full=full, anchor=anchor)
     if not service.printed(result):
         state = "intact" if result.intact else f"broken at {result.first_broken_seq}"
@@ -65,7 +66,7 @@ def check(
 @app.command("checkpoint")
 def checkpoint(service: RemoteOptions) -> None:
     """Verify the new entries, and print the last one as SEQ:HASH, to keep on another system."""
-    with service.connect() as client:
+    with service.connect() as client, waiting("checking the audit"):
         made = client.create_audit_checkpoint()
     if not service.printed(made):
         print_line(made.anchor)

@@ -1,8 +1,9 @@
 """Shows a progress bar on a terminal once work takes longer than a second, and follows a job of a service with one."""
 
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from threading import Timer
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
@@ -13,11 +14,14 @@ from api.schemas.jobs import Job, JobState
 
 if TYPE_CHECKING:
     from api.client import Client
+    from api.client.calls import Call
 
+ResultT = TypeVar("ResultT")
 RecordT = TypeVar("RecordT")
 QUIET_S: Final = 1.0
 FIRST_POLL_S: Final = 0.05
 LAST_POLL_S: Final = 0.5
+COLUMNS: Final = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
 
 
 class LateBar:
@@ -40,8 +44,7 @@ class LateBar:
     def update(self, description: str, done: float, total: float | None) -> None:
         """Show what is done of the total; None: the total is unknown."""
         if self._bar is None and self._console.is_terminal and time.monotonic() - self._begun_s > QUIET_S:
-            columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-            self._bar = self._shown.enter_context(Progress(*columns, console=self._console, transient=True))
+            self._bar = self._shown.enter_context(Progress(*COLUMNS, console=self._console, transient=True))
             self._bar.add_task("", total=None)
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], description=description, completed=done, total=total)
@@ -53,8 +56,16 @@ def record_of(client: "Client", job: Job, *, read: Callable[[str], RecordT]) -> 
     return read(job.id)
 
 
-def follow(client: "Client", job: Job) -> Job:
-    """Return the job once it has ended.  Ctrl-C cancels it."""
+def result_of(client: "Client", call: "Call[ResultT]") -> ResultT:
+    """Send a call whose result only its job keeps, follow the job, and return the result."""
+    from api.client.calls import reading_output, submitting  # noqa: PLC0415 - loads httpx: local commands need none
+
+    job = finished(follow(client, client.send(submitting(call))))
+    return client.send(reading_output(job, call))
+
+
+def follow(client: "Client", job: Job, *, cancels: bool = True) -> Job:
+    """Return the job once it has ended.  Ctrl-C cancels it, unless another caller waits for it."""
     delay_s = FIRST_POLL_S
     with LateBar() as bar:
         try:
@@ -64,9 +75,29 @@ def follow(client: "Client", job: Job) -> Job:
                 delay_s = min(LAST_POLL_S, delay_s * 1.5)
                 job = client.get_job(job.id)
         except KeyboardInterrupt:
-            client.cancel_job(job.id)
+            if cancels:
+                client.cancel_job(job.id)
             raise
     return job
+
+
+@contextmanager
+def waiting(text: str) -> Iterator[None]:
+    """Show the time of a call that has no job to follow, on a terminal once it takes longer than a second."""
+    console = Console(stderr=True)
+    bar = Progress(*COLUMNS, console=console, transient=True)
+    bar.add_task(text, total=None)
+    timer = Timer(QUIET_S, bar.start)
+    if console.is_terminal:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        if timer.is_alive():
+            timer.join()
+        if bar.live.is_started:
+            bar.stop()
 
 
 def finished(job: Job) -> Job:

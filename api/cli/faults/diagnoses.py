@@ -14,6 +14,7 @@ from api.cli.common.errors import EXIT_NEGATIVE, InputError
 from api.cli.common.files import build_model, read_text, require_writable, write_whole
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import MostOption, ProjectOptions, ServiceOptions
+from api.cli.common.progress import waiting
 from api.cli.common.tables import Column, format_value, moment, number, print_fields
 from api.schemas.faults import DiagnosisRecord, DiagnosisReport
 from faults.bundle import read_bundle
@@ -76,7 +77,7 @@ def bundle(
 @app.command("replay")
 def replay(service: ProjectOptions, diagnosis_id: IdArgument) -> None:
     """Replay the bundle of a diagnosis on the service; exit code 1 if it gives other diagnoses."""
-    with service.connect() as client:
+    with service.connect() as client, waiting("replaying the bundle"):
         found = client.replay_diagnosis_bundle(diagnosis_id)
     if not service.printed(found):
         print_line(

@@ -61,6 +61,7 @@ def test_the_set_of_commands_is_complete() -> None:
         ),
         *("models from-config", "topology discover", "plans list", "plans show"),
         *("sweeps list", "sweeps show"),
+        *("plans compare", "plans explain", "plans replay", "plans watch"),
         *("placements list", "placements show"),
         *("power simulate", "power plan", "power fit", "power forecast"),
         *("power trees list", "power trees check", "power trees pull", "power trees push", "power trees delete"),

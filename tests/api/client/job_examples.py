@@ -1,9 +1,10 @@
-"""One call of each operation on jobs, and on sweeps, which are many jobs."""
+"""One call of each operation on jobs and sweeps, and of those on plans whose result only a job keeps."""
 
 from typing import Any
 
 from api.client import job_operations as jobs
 from api.client import operations as op
+from api.client import plan_operations as plans
 from api.client.calls import Call
 from api.schemas.power import CapPlanRequest
 from tests.api.client.fault_examples import FAULT_SIMULATION
@@ -19,6 +20,9 @@ JOB_EXAMPLES: dict[str, list[Call[Any]]] = {
     "submit_power_simulation": [op.submit_power_simulation(SIMULATION_REQUEST)],
     "submit_power_plan": [op.submit_power_plan(CapPlanRequest(tree=TREE))],
     "submit_fault_simulation": [op.submit_fault_simulation(FAULT_SIMULATION)],
+    "compare_plans": [plans.compare_plans("p", "q")],
+    "explain_plan": [plans.explain_plan("p")],
+    "replay_plan": [plans.replay_plan("p")],
     "list_jobs": [jobs.list_jobs()],
     "get_job": [jobs.get_job("j")],
     "cancel_job": [jobs.cancel_job("j")],

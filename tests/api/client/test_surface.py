@@ -4,7 +4,15 @@ import inspect
 from types import FunctionType, MethodType, ModuleType
 
 import api.client
-from api.client import AsyncClient, Client, access_operations, fault_operations, job_operations, operations
+from api.client import (
+    AsyncClient,
+    Client,
+    access_operations,
+    fault_operations,
+    job_operations,
+    operations,
+    plan_operations,
+)
 from api.client.calls import ResultOperations
 from api.client.methods import Items, Method, Methods
 
@@ -20,7 +28,7 @@ def is_operation(function: FunctionType | MethodType, module: ModuleType) -> boo
 
 OPERATIONS = {
     name: function
-    for module in (operations, access_operations, fault_operations, job_operations)
+    for module in (operations, access_operations, fault_operations, job_operations, plan_operations)
     for name, function in vars(module).items()
     if isinstance(function, FunctionType | MethodType) and is_operation(function, module) and not name.startswith("_")
 }

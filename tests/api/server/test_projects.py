@@ -30,7 +30,10 @@ BODIES: dict[str, Any] = {
     "put_target_status": STATUS,
     "approve_target": APPROVAL,
     "put_diagnosis_expiry": EXPIRY,
+    "explain_plan": {},
+    "replay_plan": {},
 }
+QUERIES = {"export_placement": "?engine=vllm", "compare_plans": "?with={id}"}
 # They create something new, or list.
 WITHOUT_SUBJECT = {"report_diagnosis"}
 
@@ -66,7 +69,7 @@ async def test_another_project_finds_nothing_of_this_one(service: RunningService
     assert len(found) > 12
     async with service.client(None) as client:
         for each in found:
-            url = each.url(**segments) + ("?engine=vllm" if each.id == "export_placement" else "")
+            url = each.url(**segments) + QUERIES.get(each.id, "").format_map(segments)
             body = BODIES.get(each.id)
             headers = other | {"If-Match": "*"}
             answer = await client.request(each.method, url, json=body, headers=headers)

@@ -1,12 +1,24 @@
 """Commands on the plans that a service stores."""
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 
+from api.cli.plan.watch import Ends
+from api.client import Client
+from api.schemas.jobs import Job, JobState, Lane
+from planner import PlanRequest
 from tests.api.cli.samples import REQUEST
+from tests.planner.requests import from_offers, given
 from tests.testbed.cli import Cli
+from tests.testbed.server import ADMIN_TOKEN
+
+SLO = {"ttft_ms": {"p99": 1500}, "tpot_ms": {"p99": 60}}
+NOW = "2026-11-27T12:00:00Z"
 
 
 @pytest.fixture
@@ -57,3 +69,107 @@ class TestNames:
     def test_a_local_plan_has_no_name(self, cli: Cli, request_file: Path) -> None:
         done = cli("plan", request_file, "--name", "a")
         assert (done.code, done.refused) == (2, ["--name, --label: need --url: only a service stores results"])
+
+
+class TestCompare:
+    def test_two_plans_are_compared_as_a_table_and_as_json(self, remote: Cli, tmp_path: Path) -> None:
+        ids = []
+        for rate_rps in (30, 90):
+            file = tmp_path / f"{rate_rps}.json"
+            file.write_text(json.dumps(given(rate_rps=rate_rps)))
+            ids.append(plan(remote, file)["id"])
+        found = remote("plans", "compare", *ids, "--format", "json").json
+        text = remote("plans", "compare", *ids).stdout
+        assert found["gpus"]["difference"] == found["gpus"]["after"] - found["gpus"]["before"] > 0
+        gpus = next(line.split() for line in text.splitlines() if line.startswith("GPUs"))
+        assert [float(value) for value in gpus[1:]] == [
+            found["gpus"][name] for name in ("before", "after", "difference")
+        ]
+        assert "workloads[0].rate_rps" in text
+        assert "the mix is the same" in remote("plans", "compare", ids[0], ids[0]).stdout
+
+    def test_an_unknown_plan_is_reported(self, remote: Cli, request_file: Path) -> None:
+        known = plan(remote, request_file)["id"]
+        done = remote("plans", "compare", known, "01a1fd26-439a-7ac2-acaa-525066f743ab")
+        assert (done.code, "404 Not Found" in done.refused[0]) == (1, True)
+
+
+class TestExplainAndReplay:
+    def test_a_plan_is_explained_at_a_level(self, remote: Cli, request_file: Path) -> None:
+        plan_id = plan(remote, request_file, "--explain", "none")["id"]
+        found = remote("plans", "explain", plan_id, "--format", "json").json
+        text = remote("plans", "explain", plan_id).stdout
+        assert text.splitlines() == [f"- {line}" for line in found["explanation"]["lines"]]
+        short = remote("plans", "explain", plan_id, "--level", "short", "--format", "json").json
+        assert len(short["explanation"]["lines"]) < len(found["explanation"]["lines"])
+        refused = remote("plans", "explain", plan_id, "--level", "none")
+        assert (refused.code, "level" in refused.refused[0]) == (2, True)
+
+    def test_a_plan_is_replayed_and_the_exit_code_is_the_result(self, remote: Cli, tmp_path: Path) -> None:
+        file = tmp_path / "request.json"
+        file.write_text(json.dumps(from_offers(slo=SLO) | {"replay": {"hours": 0.02, "seed": 1}}))
+        plan_id = plan(remote, file)["id"]
+        options = ("--hours", "0.02", "--seed", "1")
+        done = remote("plans", "replay", plan_id, *options)
+        assert done.code == 0
+        assert done.stdout.splitlines()[-1] == "0.02 h of requests, seed 1: every limit holds"
+        assert remote("plans", "replay", plan_id, *options, "-o", "json").json["replay"]["verified"] is True
+        assert remote("plans", "replay", plan_id, "--hours", "0").code == 2
+
+    def test_a_plan_with_given_rates_is_not_replayed(self, remote: Cli, tmp_path: Path) -> None:
+        file = tmp_path / "request.json"
+        file.write_text(json.dumps(given()))
+        done = remote("plans", "replay", plan(remote, file)["id"])
+        assert done.code == 1
+        assert "has given rates" in done.stdout
+
+
+def job(number: int, state: JobState) -> Job:
+    return Job(
+        id=str(number),
+        kind="plan",
+        lane=Lane.WORK,
+        state=state,
+        project="default",
+        created_at=NOW,
+        created_by="token:a",
+        deadline_s=1.0,
+        attempts=1,
+    )
+
+
+class TestWatch:
+    def test_each_end_is_new_once_and_the_oldest_comes_first(self) -> None:
+        ends = Ends([job(1, JobState.SUCCEEDED), job(2, JobState.RUNNING)])
+        assert list(ends.among([job(2, JobState.RUNNING), job(1, JobState.SUCCEEDED)])) == []
+        later = [job(4, JobState.QUEUED), job(3, JobState.FAILED), job(2, JobState.SUCCEEDED)]
+        assert [each.id for each in ends.among(later)] == ["2", "3"]
+        assert list(ends.among(later)) == []
+
+    def test_a_plan_is_followed_to_its_end_and_printed(self, remote: Cli, service: str) -> None:
+        with Client(service, token=ADMIN_TOKEN) as client:
+            submitted = client.submit_plan(PlanRequest.model_validate(given(rate_rps=33)))
+            found = remote("plans", "watch", submitted.id, "--format", "json").json
+            assert found == client.get_plan(submitted.id).model_dump(mode="json")
+
+    def test_new_plans_are_printed_as_they_end(self, remote: Cli, planning: None) -> None:  # noqa: ARG002
+        lines = remote("plans", "watch", "--most", "2").stdout.splitlines()
+        assert len(lines) == 2
+        assert all(" optimal " in line and line.endswith(" by token:admin0000000 watched") for line in lines)
+
+
+@pytest.fixture
+def planning(service: str) -> Iterator[None]:
+    """Plans are made one after the other, until the end of the test."""
+    end = Event()
+
+    def make() -> None:
+        with Client(service, token=ADMIN_TOKEN) as client:
+            while not end.is_set():
+                client.create_plan(PlanRequest.model_validate(given()), name="watched")
+
+    thread = Thread(target=make)
+    thread.start()
+    yield
+    end.set()
+    thread.join()
