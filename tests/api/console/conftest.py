@@ -64,8 +64,9 @@ def fill(stage: Stage, *, dashboard_url: str) -> None:
     chat = yaml.safe_load((EXAMPLES / "chat.yaml").read_text())
     more = {"workloads": [chat["workloads"][0] | {"rate_rps": 55}]}
     impossible = chat | {"policy": {"budget_usd_per_h": 10}}
-    for name, request in (("chat", chat), ("more", more), ("impossible", impossible)):
-        stage.ids[name] = stage.call("POST", "plans", request)["id"]
+    named = "plans?name=busy%20day&labels=team%3Dsearch"
+    for name, request, path in (("chat", chat, "plans"), ("more", more, named), ("impossible", impossible, "plans")):
+        stage.ids[name] = stage.call("POST", path, request)["id"]
     sweep = {"request": chat, "axes": [{"knob": "rate", "factors": [1, 1.83]}]}
     stage.ids["sweep"] = stage.call("POST", "sweeps", sweep)["id"]
     application = {"kind": "ray_serve", "dashboard_url": dashboard_url, "application": "chat", "deployments": PARTS}

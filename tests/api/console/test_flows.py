@@ -120,7 +120,37 @@ def test_a_plan_is_made_with_the_keyboard_alone(open_page: OpenPage, stage: Stag
     page.wait_text("SLO, measured in the replay")
     plan = stage.call("GET", f"plans/{page.evaluate('location.hash').removeprefix('#/plans/')}")
     assert plan["request"]["workloads"][0]["rate_rps"] == 6
+    assert plan["name"] is None
     assert plan["plan"]["verified"] is True
+
+
+def test_a_plan_is_named_and_found_by_its_name_its_labels_and_its_result(page: Page, stage: Stage) -> None:
+    go(page, "plans/new")
+    page.wait_text("The request is valid")
+    page.fill("Name of the plan", "small night")
+    page.fill("Rate, requests/s", "2")
+    page.fill("Replay, hours", "0.01")
+    page.wait_text("The request is valid")
+    page.click("Plan", within=MAIN)
+    page.wait("/plans\\/[0-9a-f-]{36}$/.test(location.hash)", what="the plan")
+    page.wait_text("small night", within="document.querySelector('h1')")
+
+    only = "document.querySelectorAll('main tbody tr').length === 1"
+    go(page, "plans")
+    for label, text, shown in (
+        ("Name begins with", "small", "small night"),
+        ("Name begins with", "", "busy day"),
+        ("Labels", "team=search", "busy day"),
+    ):
+        page.wait_text("Stored plans")
+        page.fill(label, text)
+        page.wait(only if text else f"!({only})", what=f"the plans with {label} {text!r}")
+        page.wait_text(shown, within=MAIN)
+    page.fill("Result", "infeasible")
+    page.wait_text("No plan fits these filters", within=MAIN)
+    page.fill("Labels", "")
+    page.wait(only, what="the infeasible plan")
+    assert len(stage.call("GET", "plans?name=small")["items"]) == 1
 
 
 def test_a_plan_that_takes_long_shows_its_progress_and_is_cancelled(page: Page, stage: Stage) -> None:

@@ -12,11 +12,11 @@ from tests.testbed.fault_bundles import HANG
 SHOWN = {
     "fleet": ["Targets", "chat", "Drift", "not frozen"],
     "target": ["Replicas", "Small", "Specification", "observe"],
-    "plans": ["Stored plans", "infeasible", "$12.12", "New plan"],
+    "plans": ["Stored plans", "infeasible", "$12.12", "busy day", "team=search", "New plan"],
     "new plan": ["Workload 1", "First token, p99 ms", "The request is valid"],
     "plan": ["$12.12", "2.8 kW", "Mix", "Cost per hour", "Routing", "nothing cheaper exists", "One GPU type alone"],
     "infeasible plan": ["No mix meets the request", "way out: 2.12 $/h more budget"],
-    "compare": ["$12.12", "$21.45", "+$9.33", "workloads[0].rate_rps", "55"],
+    "compare": ["$12.12", "$21.45", "+$9.33", "Routing", "workloads[0].rate_rps", "55"],
     "compare with now": ["now on chat", "Replicas of each part", "H100-SXM"],
     "apply": ["What changes", "Point the target at this plan", "A100-80GB-SXM"],
     "sweep": ["Cost against load and limits", "Pareto", "Requests per second"],

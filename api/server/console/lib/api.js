@@ -79,8 +79,11 @@ export async function list(path, { limit = 1000, signal } = {}) {
   return items;
 }
 
-export const page = (path, { limit, cursor, signal }) =>
-  read(`${path}?${new URLSearchParams({ limit: String(limit), ...(cursor ? { cursor } : {}) })}`, signal);
+export const page = (path, { limit, cursor, signal, chosen = {} }) =>
+  read(`${path}?${query({ limit: String(limit), cursor, ...chosen })}`, signal);
+
+// The query of those parameters that have a value.
+export const query = (parameters) => new URLSearchParams(Object.entries(parameters).filter(([, value]) => value)).toString();
 
 // Stored results never change, so each is read once.
 const results = new Map();

@@ -3,7 +3,7 @@
 import { list, page as readPage, read, result } from "../lib/api.js";
 import { bars } from "../lib/charts.js";
 import { h } from "../lib/dom.js";
-import { at, num, percent, short, signed, usd, watts } from "../lib/format.js";
+import { at, ms, num, percent, short, signed, usd, watts, words } from "../lib/format.js";
 import { figures, partsOf, planned, sum } from "../lib/parts.js";
 import { badge, card, empty, field, link, select, table } from "../lib/ui.js";
 import { readTarget } from "./fleet.js";
@@ -18,7 +18,7 @@ export async function page(context) {
     const next = new URLSearchParams(Object.entries({ a: first, b, target: name, ...changes }).filter(([, value]) => value));
     location.hash = `#/plans/compare?${next}`;
   };
-  const text = (plan) => `${at(plan.created_at)} · ${short(plan.id)} · ${plan.cost_usd_per_h === null ? plan.status : `${usd(plan.cost_usd_per_h)}/h`}`;
+  const text = (plan) => `${plan.name ? `${plan.name} · ` : ""}${at(plan.created_at)} · ${short(plan.id)} · ${plan.cost_usd_per_h === null ? plan.status : `${usd(plan.cost_usd_per_h)}/h`}`;
   const options = recent.items.map((plan) => [plan.id, text(plan)]);
   for (const id of [first, b]) if (id && !options.some(([each]) => each === id)) options.push([id, short(id)]);
   const left = select(options, { value: first, onchange: () => go({ a: left.value }) });
@@ -36,33 +36,23 @@ export async function page(context) {
     h("section", { class: "card gap", "aria-label": "What to compare" }, h("div", { class: "columns" }, field("Plan", left), field("With", right))),
   ];
   if (!first) return [head, empty("There is no plan yet.")];
-  const record = await result(`v1/plans/${first}`, signal);
-  if (name) return [head, h("div", { class: "rows" }, withTarget(record, await readTarget(await read(`v1/targets/${name}`, signal), signal)))];
-  if (b) return [head, h("div", { class: "rows" }, withPlan(record, await result(`v1/plans/${b}`, signal)))];
+  if (name) {
+    const [record, target] = await Promise.all([result(`v1/plans/${first}`, signal), read(`v1/targets/${name}`, signal)]);
+    return [head, h("div", { class: "rows" }, withTarget(record, await readTarget(target, signal)))];
+  }
+  if (b) return [head, h("div", { class: "rows" }, withPlan(await result(`v1/plans/${first}/comparison?with=${b}`, signal), first, b))];
   return [head, empty("Choose a second plan, or a target to compare with what runs now.")];
 }
 
-const gpus = (plan) => plan.allocation.reduce((total, entry) => total + entry.count * entry.gpus_per_replica, 0);
-const replicas = (plan) => plan.allocation.reduce((total, entry) => total + entry.count, 0);
-const worstLimit = (plan) => (plan.proofs.length ? Math.max(...plan.proofs.flatMap((proof) => proof.slo_check.limits.map((limit) => limit.measured_ms / limit.limit_ms))) : null);
-
-function withPlan({ plan: one, id, request }, { plan: other, id: otherId, request: otherRequest }) {
+function withPlan(found, id, otherId) {
   const rows = [
-    ["Result", badge(one.status), badge(other.status), ""],
-    ["Cost per hour", usd(one.cost_usd_per_h), usd(other.cost_usd_per_h), difference(one.cost_usd_per_h, other.cost_usd_per_h, usd)],
-    ["Power at full load", watts(one.power_w), watts(other.power_w), difference(one.power_w, other.power_w, watts)],
-    ["Replicas", num(replicas(one)), num(replicas(other)), difference(replicas(one), replicas(other), num)],
-    ["GPUs", num(gpus(one)), num(gpus(other)), difference(gpus(one), gpus(other), num)],
-    ["Latency nearest to its limit", percent(worstLimit(one)), percent(worstLimit(other)), difference(worstLimit(one), worstLimit(other), percent)],
+    ["Result", badge(found.status_before), badge(found.status_after), ""],
+    figure("Cost per hour", found.cost_usd_per_h, usd),
+    figure("Power at full load", found.power_w, watts),
+    figure("Replicas", found.replicas, num),
+    figure("GPUs", found.gpus, num),
+    figure("Latency nearest to its limit", found.nearest_limit, percent),
   ];
-  const key = (entry) => `${entry.workload}\n${entry.option}`;
-  const counts = (plan) => new Map(plan.allocation.map((entry) => [key(entry), entry]));
-  const [left, right] = [counts(one), counts(other)];
-  const mixed = [...new Set([...left.keys(), ...right.keys()])].map((each) => {
-    const entry = left.get(each) ?? right.get(each);
-    return { entry, a: left.get(each)?.count ?? 0, b: right.get(each)?.count ?? 0 };
-  });
-  const top = Math.max(...Object.values(costsByGpu(one)), ...Object.values(costsByGpu(other)), Number.MIN_VALUE);
   return [
     card("Figures", figureTable(rows, link(`#/plans/${id}`, short(id)), link(`#/plans/${otherId}`, short(otherId)))),
     card(
@@ -70,52 +60,71 @@ function withPlan({ plan: one, id, request }, { plan: other, id: otherId, reques
       table(
         "Replicas of both plans",
         [
-          { head: "Option", cell: (row) => row.entry.option },
-          { head: "Workload", cell: (row) => row.entry.workload },
-          { head: "GPU", cell: (row) => row.entry.gpu },
-          { head: "First", number: true, cell: (row) => num(row.a) },
-          { head: "Second", number: true, cell: (row) => num(row.b) },
-          { head: "Difference", number: true, cell: (row) => change(row.b - row.a) },
+          { head: "Option", cell: (row) => row.option },
+          { head: "Workload", cell: (row) => row.workload },
+          { head: "GPU", cell: (row) => row.gpu },
+          { head: "First", number: true, cell: (row) => num(row.before) },
+          { head: "Second", number: true, cell: (row) => num(row.after) },
+          { head: "Difference", number: true, cell: (row) => change(row.after - row.before) },
         ],
-        mixed,
+        found.mix,
       ),
     ),
-    card("Cost per hour by GPU type", byGpu(one, "first", top), byGpu(other, "second", top)),
-    card("Requests", requestDifferences(request, otherRequest)),
+    card("Cost per hour by GPU type", byGpu(found, "before"), byGpu(found, "after")),
+    found.latencies.length ? card("Latencies, measured in the replays", latencies(found.latencies)) : null,
+    card("Routing", routing(found.routing)),
+    card("Requests", requestDifferences(found.request)),
   ];
 }
 
-function costsByGpu(plan) {
-  const costs = {};
-  const gpuOf = (hire) => plan.allocation.find((entry) => (entry.offer === null ? `${entry.workload}/${entry.option}` === hire.name : entry.offer === hire.offer))?.gpu ?? hire.name;
-  for (const hire of plan.hires) costs[gpuOf(hire)] = (costs[gpuOf(hire)] ?? 0) + hire.cost_usd_per_h;
-  return costs;
+const figure = (name, { before, after, difference }, format) => [name, format(before), format(after), difference === null ? "–" : signed(difference, format)];
+
+function byGpu({ cost_usd_per_h: total, gpus_by_type: types }, side) {
+  const max = Math.max(...types.flatMap(({ cost_usd_per_h: { before, after } }) => [before, after]), Number.MIN_VALUE);
+  const which = side === "before" ? "first" : "second";
+  const shown = types.filter((type) => type.cost_usd_per_h[side] > 0).map(({ gpu, cost_usd_per_h }) => ({ label: gpu, value: cost_usd_per_h[side], text: usd(cost_usd_per_h[side]), series: side === "before" ? 0 : 2 }));
+  return [h("h3", {}, `The ${which}: ${usd(total[side])}`), bars(`Cost per hour by GPU type of the ${which}`, shown, { max })];
 }
 
-function byGpu(plan, which, max) {
-  const costs = costsByGpu(plan);
-  return [h("h3", {}, `The ${which}: ${usd(plan.cost_usd_per_h)}`), bars(`Cost per hour by GPU type of the ${which}`, Object.entries(costs).map(([label, value]) => ({ label, value, text: usd(value), series: which === "first" ? 0 : 2 })), { max })];
-}
+const latencies = (rows) =>
+  table(
+    "Latencies of both plans",
+    [
+      { head: "Workload", cell: (row) => row.workload },
+      { head: "Limit", cell: (row) => `${row.statistic} ${words(row.metric)}` },
+      { head: "Allowed", number: true, cell: (row) => ms(row.limit_ms.after ?? row.limit_ms.before) },
+      { head: "First", number: true, cell: (row) => ms(row.measured_ms.before) },
+      { head: "Second", number: true, cell: (row) => ms(row.measured_ms.after) },
+      { head: "Held", cell: (row) => [row.holds_before, row.holds_after].map((holds) => (holds === null ? "not replayed" : holds ? "yes" : "no")).join(" / ") },
+    ],
+    rows,
+  );
 
-function requestDifferences(one, other) {
-  const flat = (value, path = "", found = {}) => {
-    if (value !== null && typeof value === "object") for (const [key, item] of Object.entries(value)) flat(item, Array.isArray(value) ? `${path}[${key}]` : path ? `${path}.${key}` : key, found);
-    else if (value !== null) found[path] = value;
-    return found;
-  };
-  const [left, right] = [flat(one), flat(other)];
-  const rows = [...new Set([...Object.keys(left), ...Object.keys(right)])].filter((path) => left[path] !== right[path]).slice(0, 200);
-  return table(
+const routing = (rows) =>
+  table(
+    "Shares of requests that take another route",
+    [
+      { head: "Workload", cell: (row) => row.workload },
+      { head: "Bucket", cell: (row) => row.bucket },
+      { head: "Route", cell: (row) => row.route },
+      { head: "First", number: true, cell: (row) => percent(row.before) },
+      { head: "Second", number: true, cell: (row) => percent(row.after) },
+    ],
+    rows,
+    { none: "Both plans send each request the same way." },
+  );
+
+const requestDifferences = (rows) =>
+  table(
     "Fields of the requests that differ",
     [
-      { head: "Field", cell: (path) => h("code", {}, path) },
-      { head: "First", wide: true, cell: (path) => String(left[path] ?? "–").slice(0, 120) },
-      { head: "Second", wide: true, cell: (path) => String(right[path] ?? "–").slice(0, 120) },
+      { head: "Field", cell: (row) => h("code", {}, row.path) },
+      { head: "First", wide: true, cell: (row) => row.before ?? "–" },
+      { head: "Second", wide: true, cell: (row) => row.after ?? "–" },
     ],
     rows,
     { none: "Both requests are the same; the catalogues or the time may differ." },
   );
-}
 
 function withTarget({ plan, id }, target) {
   const { spec, status, name } = target;

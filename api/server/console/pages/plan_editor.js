@@ -1,7 +1,7 @@
 // New plan: a form and the request as YAML or JSON side by side. An edit of one changes the other, and the API validates
 // the request while the user types.
 
-import { call, can, list, Problem, read, result, session, solve } from "../lib/api.js";
+import { call, can, list, Problem, query, read, result, session, solve } from "../lib/api.js";
 import { announce, h, newId, put } from "../lib/dom.js";
 import { num, plural } from "../lib/format.js";
 import { partOf, partsOf } from "../lib/parts.js";
@@ -57,6 +57,7 @@ class Editor {
     this.form = h("form", { "aria-label": "Plan request", onsubmit: (event) => event.preventDefault() });
     this.state = h("div", { role: "status", "aria-live": "polite" });
     this.running = h("div", {});
+    this.name = input({ maxlength: "200" });
     this.solveAction = action("Plan", () => this.solve(), { scope: "plan", kind: "primary" });
     this.element = [
       h("div", { class: "head" }, h("h1", {}, "New plan"), h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => this.replace(START) }, "Start over"), this.solveAction)),
@@ -64,7 +65,7 @@ class Editor {
       h(
         "div",
         { class: "split" },
-        h("div", { class: "rows" }, h("section", { class: "card", "aria-label": "Form" }, this.form)),
+        h("div", { class: "rows" }, h("section", { class: "card", "aria-label": "Form" }, field("Name of the plan", this.name, { hint: "For the list of plans; may be empty." }), this.form)),
         h(
           "section",
           { class: "card", "aria-label": "Request as text" },
@@ -394,7 +395,7 @@ class Editor {
     const shown = progress("Planning", { onCancel: () => stop.abort(new DOMException("cancelled", "AbortError")) });
     put(this.running, shown.element);
     try {
-      const record = await solve("v1/plans", this.request, { signal: stop.signal, onProgress: (job) => shown.update(job) });
+      const record = await solve(`v1/plans?${query({ name: this.name.value.trim() })}`, this.request, { signal: stop.signal, onProgress: (job) => shown.update(job) });
       location.hash = `#/plans/${record.id}`;
     } catch (error) {
       if (error.errors?.length) this.showErrors(error.errors);

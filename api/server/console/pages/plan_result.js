@@ -20,7 +20,8 @@ export async function page(context) {
       "div",
       { class: "head" },
       h("p", { class: "crumbs" }, link("#/plans", "Plans"), " / ", h("code", {}, id)),
-      h("h1", {}, request.workloads.map((workload) => workload.name).slice(0, 4).join(", ") + (request.workloads.length > 4 ? " …" : "")),
+      h("h1", {}, record.name ?? request.workloads.map((workload) => workload.name).slice(0, 4).join(", ") + (request.workloads.length > 4 ? " …" : "")),
+      Object.entries(record.labels).map(([key, value]) => [h("code", {}, `${key}=${value}`), " "]),
       badge(plan.status),
       plan.verified === null ? null : badge(plan.verified ? "verified" : "SLO broken", { tone: plan.verified ? "good" : "bad" }),
       h(

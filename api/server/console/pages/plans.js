@@ -1,9 +1,12 @@
 // Plans: the stored plans, newest first, with links to compare two of them.
 
-import { page as readPage } from "../lib/api.js";
+import { page as readPage, query } from "../lib/api.js";
 import { h } from "../lib/dom.js";
 import { short, usd } from "../lib/format.js";
-import { badge, card, link, paged, table, time } from "../lib/ui.js";
+import { badge, card, field, input, link, paged, select, table, time } from "../lib/ui.js";
+
+const FILTERS = ["name", "labels", "status"];
+const STATUSES = [["", "any"], ["optimal", "optimal"], ["feasible", "feasible"], ["infeasible", "infeasible"], ["time_limit", "time limit"]];
 
 export async function overview(context) {
   context.title = "Plans";
@@ -24,7 +27,10 @@ export async function overview(context) {
         compare.disabled = chosen.size !== 2;
       },
     });
+  const filters = Object.fromEntries(FILTERS.map((key) => [key, context.query.get(key) ?? ""]));
+  const choose = (key) => (event) => (location.hash = `#/plans?${query({ ...filters, [key]: event.target.value.trim() })}`);
   const columns = [
+    { head: "Name", cell: (plan) => [plan.name ?? "–", ...Object.entries(plan.labels).map(([key, value]) => [" ", h("code", {}, `${key}=${value}`)])] },
     { head: "Plan", cell: (plan) => link(`#/plans/${plan.id}`, h("code", {}, short(plan.id))) },
     { head: "Created", cell: (plan) => time(plan.created_at) },
     { head: "By", cell: (plan) => plan.created_by },
@@ -33,9 +39,9 @@ export async function overview(context) {
     { head: h("span", { class: "hidden" }, "Compare"), cell: box },
   ];
   const found = await paged(
-    (cursor) => readPage("v1/plans", { limit: 50, cursor, signal: context.signal }),
+    (cursor) => readPage("v1/plans", { limit: 50, cursor, chosen: filters, signal: context.signal }),
     (items) => table("Stored plans, newest first", columns, items),
-    { none: "No plan yet. Describe your workloads, and the planner finds the cheapest GPUs for them." },
+    { none: Object.values(filters).some(Boolean) ? "No plan fits these filters." : "No plan yet. Describe your workloads, and the planner finds the cheapest GPUs for them." },
   );
   return [
     h(
@@ -45,6 +51,16 @@ export async function overview(context) {
       h("div", { class: "buttons" }, compare, h("a", { class: "button", href: "#/plans/sweep" }, "Sweep"), h("a", { class: "button primary", href: "#/plans/new" }, "New plan")),
       h("p", { class: "lead" }, "A plan answers which GPUs serve a load within its latency limits at the least cost."),
     ),
-    card("Stored plans", found),
+    card(
+      "Stored plans",
+      h(
+        "div",
+        { class: "fields" },
+        field("Name begins with", input({ value: filters.name, onchange: choose("name") })),
+        field("Labels", input({ value: filters.labels, placeholder: "team=search,tier", onchange: choose("labels") })),
+        field("Result", select(STATUSES, { value: filters.status, onchange: choose("status") })),
+      ),
+      found,
+    ),
   ];
 }
