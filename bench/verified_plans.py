@@ -69,7 +69,7 @@ def _planned(trace: str, model: str, speed: int) -> Plan:
         "buckets": sizes,
         "slo": OBJECTIVES[trace, model],
     }
-    request = {"workloads": [workload], "replay": {"hours": HOURS}, "time_limit_s": 60}
+    request = {"workloads": [workload], "replay": {"hours": HOURS}, "time_limit_s": 600}
     return plan(
         PlanRequest.model_validate(request).explained(ExplainLevel.NONE),
         gpus=builtin_gpus(),

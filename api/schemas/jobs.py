@@ -14,8 +14,8 @@ class Lane(StrEnum):
     """A queue with workers of its own, so that no lane waits for another."""
 
     SAFETY = "safety"  # evidence of faults
-    READS = "reads"  # exports, replays and checks of what is stored
-    WORK = "work"  # plans, placements and simulations
+    READS = "reads"  # exports, comparisons, replays of bundles, checks of what is stored
+    WORK = "work"  # plans, their explanations and replays, placements and simulations
 
 
 class JobState(StrEnum):

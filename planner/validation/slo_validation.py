@@ -86,7 +86,7 @@ class SloValidator:
         trials = self._trials(what_if, what_if.problem, solution)
         if not self.how.size or not what_if.problem.objective.serves_all:
             return self._proven(trials)
-        found = self._sized(what_if)
+        found = self._sized(what_if, solution)
         if found.best is not None and found.best.plan is not None:
             best, is_cut = self._trimmed(what_if, found.best.plan)
             return self._proven(best, is_cut=is_cut or found.is_cut)
@@ -125,15 +125,16 @@ class SloValidator:
     def _obstacle(self, problem: MixProblem, solution: MixSolution) -> str | None:
         return replay_obstacle(self.request, self.candidates, problem, solution.replicas)
 
-    def _sized(self, what_if: WhatIf) -> Headroom[Scenarios]:
+    def _sized(self, what_if: WhatIf, first: MixSolution) -> Headroom[Scenarios]:
         budget = max(MIN_TIME_S, what_if.limits.time_limit_s / SOLVES_PER_LIMIT)
         quick = replace(what_if, limits=replace(what_if.limits, time_limit_s=budget))
 
         def plan_at(utilisations: Mapping[str, float]) -> tuple[Scenarios, float] | None:
             problem = at_utilisation(what_if.problem, utilisations)
-            result = keep_running(
-                problem, quick.with_problem(problem).cheapest(), within=self.request.policy.change.keep_within
-            )
+            result = first
+            if problem != what_if.problem:
+                solved = quick.with_problem(problem).cheapest()
+                result = keep_running(problem, solved, within=self.request.policy.change.keep_within)
             if result.objective_value is None or self._obstacle(problem, result) is not None:
                 return None
             return self._trials(what_if, problem, result), result.objective_value

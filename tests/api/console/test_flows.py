@@ -181,6 +181,19 @@ def test_the_skip_link_leads_to_the_content(page: Page) -> None:
     assert page.evaluate("location.hash") in {"", "#/fleet"}
 
 
+def test_a_stored_plan_is_explained_and_replayed(page: Page, stage: Stage) -> None:
+    go(page, f"plans/{stage.ids['chat']}")
+    page.click("Explain again")
+    page.wait_text("Explanation, solved again")
+    page.wait("!document.querySelector('.progress-state')")
+    page.click("Replay an hour")
+    page.wait_text("has given rates, so the costs of its engine are unknown")
+    page.wait("!document.querySelector('.progress-state')")
+    go(page, f"plans/{stage.ids['impossible']}")
+    page.wait_text("No mix meets the request")
+    assert "Replay an hour" not in page.evaluate(f"{MAIN}.innerText")
+
+
 def test_a_plan_is_compared_applied_and_approved(page: Page, open_page: OpenPage, stage: Stage) -> None:
     """The controller in the service scales an application behind a double of Ray Serve's API."""
     plan = stage.ids["chat"]

@@ -1,12 +1,12 @@
 // One plan: the mix, its cost and power, the proof of its SLO, the routing and the explanation.
 
-import { result } from "../lib/api.js";
+import { result, solve } from "../lib/api.js";
 import { bars, legend, lines, stack } from "../lib/charts.js";
-import { download, h, rich } from "../lib/dom.js";
+import { download, h, put, rich } from "../lib/dom.js";
 import { ms, num, percent, plural, short, usd, watts, words } from "../lib/format.js";
 import { replicaPrice } from "../lib/parts.js";
 import { shortened } from "../lib/schema.js";
-import { action, badge, card, empty, facts, link, meter, table, tile, tiles, time } from "../lib/ui.js";
+import { action, badge, card, empty, facts, link, meter, progress, table, tile, tiles, time } from "../lib/ui.js";
 import { stringify } from "../lib/yaml.js";
 
 export async function page(context) {
@@ -15,6 +15,18 @@ export async function page(context) {
   const { plan, request } = record;
   context.title = `Plan ${short(id)}`;
   const hasMix = plan.allocation.length > 0;
+  const answer = h("div", { class: "gap", role: "status" });
+  const job = (title, part, show) => async () => {
+    const stop = new AbortController();
+    context.signal.addEventListener("abort", () => stop.abort(new DOMException("left", "AbortError")));
+    const shown = progress(title, { onCancel: () => stop.abort(new DOMException("cancelled", "AbortError")) });
+    put(answer, shown.element);
+    try {
+      put(answer, show(await solve(`v1/plans/${id}/${part}`, {}, { signal: stop.signal, onProgress: (at) => shown.update(at) })));
+    } finally {
+      shown.end();
+    }
+  };
   return [
     h(
       "div",
@@ -32,13 +44,34 @@ export async function page(context) {
         h("a", { class: "button", href: `#/plans/compare?a=${id}` }, "Compare"),
         action("JSON", async () => download(`plan-${id}.json`, `${JSON.stringify(record, null, 2)}\n`, "application/json"), { describe: "Export the plan as JSON" }),
         action("YAML", async () => download(`plan-${id}.yaml`, stringify(await shortened(request, "PlanRequest")), "application/yaml"), { describe: "Export the request as YAML" }),
+        action("Explain again", job("Explaining", "explanation", explained), { scope: "plan" }),
+        hasMix ? action("Replay an hour", job("Replaying", "replay", replayed), { scope: "plan" }) : null,
         hasMix ? h("a", { class: "button primary", href: `#/plans/${id}/apply` }, "Apply …") : null,
       ),
       h("p", { class: "lead" }, "Planned ", time(record.created_at), ` by ${record.created_by} in ${num(plan.solve_s, 2)} s`, plan.cut?.length ? `; the time limit cut short: ${plan.cut.join(", ")}` : null),
     ),
+    answer,
     hasMix ? mix(record) : noMix(plan),
   ];
 }
+
+const changedInputs = (inputs) =>
+  inputs.filter((each) => !each.is_as_planned).map((each) => h("p", { class: "note" }, `${each.catalogue} changed since the plan: version ${num(each.planned)}, here ${num(each.used)}. Results may differ.`));
+
+const explained = (found) =>
+  card(
+    "Explanation, solved again",
+    changedInputs(found.inputs),
+    found.same_mix ? null : h("p", { class: "note" }, "Solving the request again gave another mix, which this explains."),
+    explanation({ explanation: found.explanation.lines }),
+    found.cut.length ? h("p", { class: "note muted" }, `The time limit cut short: ${found.cut.join(", ")}.`) : null,
+  );
+
+const replayed = ({ replay: found, inputs, hours, seed }) => [
+  changedInputs(inputs),
+  found.obstacle ? card("Replay", empty(`Not replayed: ${found.obstacle}.`)) : slo(found.proofs, `SLO, replayed for ${num(hours)} h with seed ${num(seed)}`),
+  found.not_replayed.length ? h("p", { class: "note" }, `No time for: ${found.not_replayed.join(", ")}.`) : null,
+];
 
 function noMix(plan) {
   return h(
@@ -70,7 +103,7 @@ function mix({ plan, request }) {
       "div",
       { class: "rows" },
       card("Mix", table("Replicas of the plan", mixColumns(plan, options), plan.allocation)),
-      h("div", { class: "columns" }, h("div", { class: "rows" }, costs(plan), alternatives(plan)), h("div", { class: "rows" }, slo(plan))),
+      h("div", { class: "columns" }, h("div", { class: "rows" }, costs(plan), alternatives(plan)), h("div", { class: "rows" }, slo(plan.proofs))),
       card("Explanation", explanation(plan)),
       routing(plan, options),
       plan.timetable ? timetable(plan.timetable) : null,
@@ -115,12 +148,12 @@ function costs(plan) {
 }
 
 // Every limit as a bar: the measured latency in units of its limit, which is the mark.
-function slo(plan) {
-  if (!plan.proofs.length) return card("SLO", empty("Not replayed. Give the request a replay to prove its latency limits."));
+function slo(proofs, title = "SLO, measured in the replay") {
+  if (!proofs.length) return card("SLO", empty("Not replayed. Give the request a replay to prove its latency limits."));
   return card(
-    "SLO, measured in the replay",
-    plan.proofs.map((proof) => [
-      plan.proofs.length > 1 ? h("h3", {}, proof.workload) : null,
+    title,
+    proofs.map((proof) => [
+      proofs.length > 1 ? h("h3", {}, proof.workload) : null,
       bars(
         `Measured latencies of ${proof.workload} against their limits`,
         proof.slo_check.limits.map((limit) => ({
