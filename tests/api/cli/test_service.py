@@ -91,37 +91,6 @@ class TestDocuments:
         assert remote("models", "versions").stdout == "version  at  by  etag\n"
 
 
-class TestPlans:
-    def test_a_plan_is_created_listed_and_shown(self, remote: Cli, files: Path) -> None:
-        record = remote("plan", files / "request.yaml", "--format", "json").json
-        assert record["plan"]["status"] == "optimal"
-        assert remote("plans", "show", record["id"], "--format", "json").json == record
-        assert remote("plans", "list", "-o", "json", "--most", "1").json[0]["id"] == record["id"]
-
-        listed = remote("plans", "list").stdout.splitlines()
-        assert listed[0].split() == ["plan", "at", "by", "status", "$/h", "name", "labels"]
-        assert listed[1].split()[0] == record["id"]
-
-        shown = remote("plans", "show", record["id"]).stdout
-        assert shown.startswith(f"plan {record['id']}, ")
-        assert "created by token:admin0000000\n\n" in shown
-
-    def test_the_text_output_names_the_stored_plan(self, remote: Cli, files: Path) -> None:
-        done = remote("plan", files / "request.yaml")
-        assert remote("plans", "list", "-o", "json").json[0]["id"] == done.stdout.split()[1].rstrip(",")
-
-    def test_an_infeasible_request_exits_with_1(self, remote: Cli, files: Path) -> None:
-        (files / "request.yaml").write_text(REQUEST + OFFER.replace("gpu: H100", "gpu: H100\n    available: 0"))
-        done = remote("plan", files / "request.yaml", "--format", "json")
-        assert (done.code, done.stderr) == (1, "")
-        assert json.loads(done.stdout)["plan"]["status"] == "infeasible"
-
-    def test_a_missing_plan_is_reported(self, remote: Cli) -> None:
-        done = remote("plans", "show", "01a1fd26-439a-7ac2-acaa-525066f743ab")
-        assert done.code == 1
-        assert done.refused[0].startswith("GET /v1/plans/01a1fd26-439a-7ac2-acaa-525066f743ab: 404 Not Found: ")
-
-
 class TestPlacements:
     def test_a_placement_is_created_listed_shown_and_saved(
         self, remote: Cli, cli: Cli, service: str, tmp_path: Path

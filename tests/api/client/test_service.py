@@ -31,14 +31,12 @@ from api.client.calls import Call
 from api.client.errors import ConflictError
 from api.schemas.faults import DiagnosisReport
 from api.schemas.leases import LeaseClaim
-from api.schemas.plans import ExplanationRequest, PlanReplayRequest
 from api.schemas.power import CapPlanRequest
 from api.schemas.target_state import ApprovalRequest
 from api.schemas.targets import Freeze
 from api.schemas.tokens import TokenScope
 from faults.quarantine import NodeState, OperatorAction, PolicyMode
 from placement.formats.engine_writers import Engine
-from planner.policy import ExplainLevel
 from tests.api.client.audit_examples import AUDIT_EXAMPLES
 from tests.api.client.console_examples import CONSOLE_EXAMPLES, TOKEN_REQUEST
 from tests.api.client.fault_examples import EVALUATION, FAULT_EXAMPLES, FAULT_SIMULATION, PATHS, REPORT
@@ -208,18 +206,6 @@ async def test_plans_are_created_once_per_key_and_read_back(
     assert other.id != made.id
     assert await client.get_plan(made.id) == made
     assert [summary.id async for summary in client.iter_plans(limit=1)] == [other.id, made.id]
-
-
-async def test_stored_plans_are_selected_compared_explained_and_replayed(client: AsyncClient) -> None:
-    made = await client.create_plan(PLAN_REQUEST, name="first", labels={"team": "a"})
-    other = await client.create_plan(PLAN_REQUEST.model_copy(update={"time_limit_s": 5.0}))
-    chosen = [each.id async for each in client.iter_plans(labels="team=a", status=made.plan.status, limit=1)]
-    assert chosen == [made.id]
-    assert [each.path for each in (await client.compare_plans(made.id, other.id)).request] == ["time_limit_s"]
-    explained = await client.explain_plan(made.id, ExplanationRequest(level=ExplainLevel.SHORT))
-    assert (explained.plan_id, explained.same_mix) == (made.id, True)
-    replayed = await client.replay_plan(made.id, PlanReplayRequest(hours=0.02))
-    assert (replayed.hours, replayed.replay.verified) == (0.02, None), replayed.replay.obstacle
 
 
 async def test_placements_are_created_once_per_key_and_read_back(

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.parametrize(
     ("path", "problem"),
     [
-        ("/v1/plans?status=optimal", "query.status: is not a known parameter; allowed: project, limit, cursor"),
+        ("/v1/leases?holder=a", "query.holder: is not a known parameter; allowed: limit, cursor"),
         ("/v1/plans?limit=2&limit=3", "query.limit: is given twice, expected once"),
         ("/v1/gpus?version=1", "query.version: is not a known parameter; allowed: none"),
         ("/v1/targets/a?%00", "query.\x00: is not a known parameter; allowed: project"),

@@ -12,7 +12,7 @@ from api.cli.plan.watch import Ends
 from api.client import Client
 from api.schemas.jobs import Job, JobState, Lane
 from planner import PlanRequest
-from tests.api.cli.samples import REQUEST
+from tests.api.cli.samples import OFFER, REQUEST
 from tests.planner.requests import from_offers, given
 from tests.testbed.cli import Cli
 from tests.testbed.server import ADMIN_TOKEN
@@ -30,6 +30,37 @@ def request_file(tmp_path: Path) -> Path:
 
 def plan(remote: Cli, file: Path, *options: str) -> Any:
     return remote("plan", file, "--format", "json", *options).json
+
+
+class TestPlans:
+    def test_a_plan_is_created_listed_and_shown(self, remote: Cli, request_file: Path) -> None:
+        record = remote("plan", request_file, "--format", "json").json
+        assert record["plan"]["status"] == "optimal"
+        assert remote("plans", "show", record["id"], "--format", "json").json == record
+        assert remote("plans", "list", "-o", "json", "--most", "1").json[0]["id"] == record["id"]
+
+        listed = remote("plans", "list").stdout.splitlines()
+        assert listed[0].split() == ["plan", "at", "by", "status", "$/h", "name", "labels"]
+        assert listed[1].split()[0] == record["id"]
+
+        shown = remote("plans", "show", record["id"]).stdout
+        assert shown.startswith(f"plan {record['id']}, ")
+        assert "created by token:admin0000000\n\n" in shown
+
+    def test_the_text_output_names_the_stored_plan(self, remote: Cli, request_file: Path) -> None:
+        done = remote("plan", request_file)
+        assert remote("plans", "list", "-o", "json").json[0]["id"] == done.stdout.split()[1].rstrip(",")
+
+    def test_an_infeasible_request_exits_with_1(self, remote: Cli, request_file: Path) -> None:
+        request_file.write_text(REQUEST + OFFER.replace("gpu: H100", "gpu: H100\n    available: 0"))
+        done = remote("plan", request_file, "--format", "json")
+        assert (done.code, done.stderr) == (1, "")
+        assert json.loads(done.stdout)["plan"]["status"] == "infeasible"
+
+    def test_a_missing_plan_is_reported(self, remote: Cli) -> None:
+        done = remote("plans", "show", "01a1fd26-439a-7ac2-acaa-525066f743ab")
+        assert done.code == 1
+        assert done.refused[0].startswith("GET /v1/plans/01a1fd26-439a-7ac2-acaa-525066f743ab: 404 Not Found: ")
 
 
 class TestNames:
