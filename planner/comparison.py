@@ -11,7 +11,7 @@ from fleet.documents import Frozen
 from fleet.slo import Metric, Statistic
 from fleet.solvers import SolveStatus
 from planner.replay.slo_check import LimitCheck
-from planner.request import PlanRequest
+from planner.request import PlanRequest, bucket_names
 from planner.result import Allocation, Hire, Plan
 
 MAX_FIELDS: Final = 200  # of the requests; more do not help a reader
@@ -62,6 +62,15 @@ class LatencyChange(Frozen):
     holds_after: bool | None
 
 
+class RouteChange(Frozen):
+    """The share of a workload's requests that one route serves."""
+
+    workload: str
+    route: str
+    before: float
+    after: float
+
+
 class RoutingChange(Frozen):
     """The share of a bucket that one route serves."""
 
@@ -81,7 +90,7 @@ class FieldChange(Frozen):
 
 
 class PlanComparison(Frozen):
-    """The changes from one plan to another.  Lists have only what differs, but `mix` and `gpus_by_type` have all."""
+    """The changes from one plan to another."""
 
     status_before: SolveStatus
     status_after: SolveStatus
@@ -95,8 +104,9 @@ class PlanComparison(Frozen):
     mix: tuple[OptionChange, ...]
     gpus_by_type: tuple[GpuChange, ...]
     latencies: tuple[LatencyChange, ...] = Field(description="All limits that either replay has measured.")
-    routing: tuple[RoutingChange, ...]
-    request: tuple[FieldChange, ...] = Field(description=f"At most {MAX_FIELDS}.")
+    routes: tuple[RouteChange, ...] = Field(description="The routes of either plan, by their share of the requests.")
+    routing: tuple[RoutingChange, ...] = Field(description="The shares of buckets that differ.")
+    request: tuple[FieldChange, ...] = Field(description=f"The fields that differ, at most {MAX_FIELDS}.")
 
 
 def compare_plans(
@@ -116,6 +126,7 @@ def compare_plans(
         mix=tuple(_mix(before, after)),
         gpus_by_type=tuple(_gpu_types(before, after)),
         latencies=tuple(_latencies(before, after)),
+        routes=tuple(_routes(_shares(before, request_before), _shares(after, request_after))),
         routing=tuple(_routing(before, after)),
         request=tuple(islice(_fields(request_before, request_after), MAX_FIELDS)),
     )
@@ -201,6 +212,26 @@ def _limits(plan: Plan) -> dict[tuple[str, Metric, Statistic], LimitCheck]:
         for proof in plan.proofs
         for limit in proof.slo_check.limits
     }
+
+
+def _routes(before: Mapping[tuple[str, str], float], after: Mapping[tuple[str, str], float]) -> Iterator[RouteChange]:
+    for workload, route in dict.fromkeys([*before, *after]):
+        shares = [side.get((workload, route), 0.0) for side in (before, after)]
+        yield RouteChange(workload=workload, route=route, before=shares[0], after=shares[1])
+
+
+def _shares(plan: Plan, request: PlanRequest) -> dict[tuple[str, str], float]:
+    """(Workload, route) -> its share of the planned requests."""
+    found: dict[tuple[str, str], float] = {}
+    for workload in request.workloads:
+        buckets = plan.routing.get(workload.name, {})
+        rates = dict(zip(bucket_names(workload), workload.bucket_rates_rps(), strict=True))
+        for bucket, routes in buckets.items():
+            for route, weight in routes.items():
+                if workload.planned_rps > 0:
+                    key = workload.name, route
+                    found[key] = found.get(key, 0.0) + weight * rates[bucket] / workload.planned_rps
+    return found
 
 
 def _routing(before: Plan, after: Plan) -> Iterator[RoutingChange]:

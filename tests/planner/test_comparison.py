@@ -55,6 +55,17 @@ def test_routing_lists_only_shares_that_differ() -> None:
     assert compared(given(), given())[2].routing == ()
 
 
+@pytest.mark.parametrize("request_of", [given, from_offers])
+def test_the_shares_of_the_routes_of_a_workload_sum_to_one(request_of: Any) -> None:
+    before, after, found = compared(request_of(), request_of(rate_rps=90))
+    for side, plan in (("before", before), ("after", after)):
+        shares = {each.route: getattr(each, side) for each in found.routes}
+        assert sum(shares.values()) == pytest.approx(1.0)
+        assert {route for route, share in shares.items() if share > 1e-9} == {
+            route for weights in plan.routing["chat"].values() for route in weights
+        }
+
+
 def test_latencies_are_compared_with_their_limits() -> None:
     replayed = from_offers(rate_rps=20, slo=SLO) | {"replay": {"hours": 0.05}}
     plain = from_offers(rate_rps=20, slo=SLO)

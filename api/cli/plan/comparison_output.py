@@ -28,10 +28,9 @@ LATENCIES = (
     Column("held before", show=format_value, of="holds_before"),
     Column("held after", show=format_value, of="holds_after"),
 )
-ROUTING = (
+ROUTES = (
     Column("workload", of="workload"),
-    Column("bucket", of="bucket"),
-    Column("route", of="route"),
+    Column("route of the requests", of="route"),
     Column("before", show=lambda value: f"{value:.1%}", right=True, of="before"),
     Column("after", show=lambda value: f"{value:.1%}", right=True, of="after"),
 )
@@ -62,7 +61,7 @@ def print_comparison(found: PlanComparison) -> None:
     for columns, items in (
         (MIX, changed),
         (LATENCIES, found.latencies),
-        (ROUTING, found.routing),
+        (ROUTES, found.routes if found.routing else ()),
         (FIELDS, found.request),
     ):
         if items:

@@ -72,7 +72,7 @@ function withPlan(found, id, otherId) {
     ),
     card("Cost per hour by GPU type", byGpu(found, "before"), byGpu(found, "after")),
     found.latencies.length ? card("Latencies, measured in the replays", latencies(found.latencies)) : null,
-    card("Routing", routing(found.routing)),
+    card("Routing", routing(found)),
     card("Requests", requestDifferences(found.request)),
   ];
 }
@@ -100,17 +100,16 @@ const latencies = (rows) =>
     rows,
   );
 
-const routing = (rows) =>
+const routing = ({ routes, routing: differing }) =>
   table(
-    "Shares of requests that take another route",
+    "Share of the requests that each route serves",
     [
       { head: "Workload", cell: (row) => row.workload },
-      { head: "Bucket", cell: (row) => row.bucket },
       { head: "Route", cell: (row) => row.route },
       { head: "First", number: true, cell: (row) => percent(row.before) },
       { head: "Second", number: true, cell: (row) => percent(row.after) },
     ],
-    rows,
+    differing.length ? routes : [],
     { none: "Both plans send each request the same way." },
   );
 
