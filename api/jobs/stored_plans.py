@@ -80,14 +80,14 @@ async def gather_planned(tx: Transaction, job: JobRecord, _request: str) -> Mapp
 
 def explain(task: Task, report: Report) -> Solved:
     """Solve the request of a plan again, with an explanation."""
-    wanted = read_body(ExplanationRequest, task.request)
+    options = read_body(ExplanationRequest, task.request)
     request, planned = read_stored(PlanRequest, task.inputs["request"]), read_stored(Plan, task.inputs["plan"])
     versions = _versions(task, request)
     changes: dict[str, Any] = {"horizon": None}  # the explanation is of the single mix
-    if wanted.time_limit_s is not None:
-        changes["time_limit_s"] = wanted.time_limit_s
+    if options.time_limit_s is not None:
+        changes["time_limit_s"] = options.time_limit_s
     again = plan(
-        request.model_copy(update=changes).explained(wanted.level),
+        request.model_copy(update=changes).explained(options.level),
         gpus=gpus_of(task.inputs),
         models=models_of(task.inputs),
         prices=offers_of(task.inputs),
@@ -98,7 +98,7 @@ def explain(task: Task, report: Report) -> Solved:
     parts = {name: getattr(again, name) for name in Explanation.model_fields if name != "lines"}
     found = PlanExplanation(
         plan_id=task.inputs["id"],
-        level=wanted.level,
+        level=options.level,
         same_mix=_mix(again) == _mix(planned),
         status=again.status,
         cost_usd_per_h=again.cost_usd_per_h,
@@ -112,19 +112,19 @@ def explain(task: Task, report: Report) -> Solved:
 
 def replay(task: Task, report: Report) -> Solved:
     """Replay simulated requests over a plan."""
-    wanted = read_body(PlanReplayRequest, task.request)
+    options = read_body(PlanReplayRequest, task.request)
     request, planned = read_stored(PlanRequest, task.inputs["request"]), read_stored(Plan, task.inputs["plan"])
-    how = Replay(hours=wanted.hours, seed=wanted.seed, size=False)
-    refuse_long_replay(request.model_copy(update={"replay": how}), task, field="hours")
+    traffic = Replay(hours=options.hours, seed=options.seed, size=False)
+    refuse_long_replay(request.model_copy(update={"replay": traffic}), task, field="hours")
     if not planned.status.has_mix:
         raise refuse("id", f"is a plan without a mix ({planned.status.value}): there is nothing to replay")
     versions = _versions(task, request)
     found = replay_plan(
         request,
         planned,
-        hours=wanted.hours,
-        seed=wanted.seed,
-        time_limit_s=wanted.time_limit_s,
+        hours=options.hours,
+        seed=options.seed,
+        time_limit_s=options.time_limit_s,
         gpus=gpus_of(task.inputs),
         models=models_of(task.inputs),
         prices=offers_of(task.inputs),
@@ -133,8 +133,8 @@ def replay(task: Task, report: Report) -> Solved:
     )
     answer = StoredPlanReplay(
         plan_id=task.inputs["id"],
-        hours=wanted.hours,
-        seed=wanted.seed,
+        hours=options.hours,
+        seed=options.seed,
         inputs=versions,
         inputs_changed=tuple(each.catalogue for each in versions if not each.is_as_planned),
         replay=found,

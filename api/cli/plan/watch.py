@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from api.client import Client
 
 POLL_S: Final = 0.5
-SEEN_AT_ONCE: Final = 200
+LISTED_AT_ONCE: Final = 200
 KIND: Final = "plan"
 
 
@@ -55,7 +55,7 @@ def watch_plans(client: "Client", output: Format, *, most: int | None) -> None:
 
 
 def _jobs(client: "Client") -> tuple[Job, ...]:
-    return client.list_jobs(kind=KIND, limit=SEEN_AT_ONCE).items
+    return client.list_jobs(kind=KIND, limit=LISTED_AT_ONCE).items
 
 
 def _show(bars: Progress, tasks: dict[str, TaskID], jobs: Iterable[Job]) -> None:
@@ -74,7 +74,7 @@ def _line(client: "Client", job: Job) -> str:
     ended = f"{job.finished_at:%H:%M:%SZ}" if job.finished_at is not None else "-"
     result = job.problem.detail if job.problem is not None else job.state.value
     if job.state is JobState.SUCCEEDED:
-        plan = next((each for each in client.list_plans(limit=SEEN_AT_ONCE).items if each.id == job.id), None)
+        plan = next((each for each in client.list_plans(limit=LISTED_AT_ONCE).items if each.id == job.id), None)
         if plan is not None:
             cost = "" if plan.cost_usd_per_h is None else f" {plan.cost_usd_per_h:,.2f} $/h"
             result = f"{plan.status}{cost}"
