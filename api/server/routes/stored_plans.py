@@ -23,7 +23,7 @@ from api.server.projects import ProjectAccess, ProjectOf
 from api.server.route import ServiceRoute
 from api.server.routes.jobs import output_response
 from api.server.service import Service, ServiceOf
-from api.server.uuid7 import ID_PATTERN
+from api.store import ID_PATTERN
 from planner.comparison import PlanComparison
 
 PlanId = Annotated[str, Path(alias="id", pattern=ID_PATTERN)]
