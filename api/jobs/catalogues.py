@@ -1,5 +1,6 @@
 """Reads the catalogues in force for a job: as text in the worker, as models in the job's process."""
 
+import json
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeVar
@@ -36,6 +37,11 @@ async def catalogue_texts(tx: Transaction, *kinds: DocumentKind) -> CatalogueTex
         name: CatalogueText(head.version, head.body) if head is not None else CatalogueText()
         for name, head in heads.items()
     }
+
+
+def kept_texts(text: str) -> CatalogueTexts:
+    """Read catalogues that a job has kept as JSON."""
+    return {name: CatalogueText(*value) for name, value in json.loads(text).items()}
 
 
 def versions_of(inputs: Mapping[str, Any]) -> dict[str, int]:

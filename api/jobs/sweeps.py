@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from api.jobs.body import read_body
-from api.jobs.catalogues import catalogue_texts, gpus_of, models_of, offers_of
+from api.jobs.catalogues import catalogue_texts, gpus_of, kept_texts, models_of, offers_of
 from api.jobs.outcome import Expanded, JobFailure, Report, Solved, Task, cancelled, refuse
 from api.schemas.documents import DocumentKind
 from api.schemas.sweeps import SweepRequest
@@ -43,8 +43,7 @@ async def sweep_inputs(tx: Transaction, job: JobRecord, _request: str) -> Mappin
     """Read the catalogues; in the second run, those of the first and what the points have made."""
     if not (children := await tx.jobs.children(job.id)):
         return await catalogue_texts(tx, DocumentKind.GPUS, DocumentKind.MODELS, DocumentKind.OFFERS)
-    kept: dict[str, Any] = json.loads(await tx.jobs.output_of(job.id) or "{}")
-    return {**kept, CHILDREN: children}
+    return {**kept_texts(await tx.jobs.output_of(job.id) or "{}"), CHILDREN: children}
 
 
 async def point_inputs(tx: Transaction, job: JobRecord, _request: str) -> Mapping[str, Any]:
@@ -52,7 +51,7 @@ async def point_inputs(tx: Transaction, job: JobRecord, _request: str) -> Mappin
     request, kept = await tx.jobs.request_of(parent), await tx.jobs.output_of(parent)
     if request is None or kept is None:
         raise refuse("parent", f"the sweep {parent} has ended")
-    return {**json.loads(kept), SWEEP: request}
+    return {**kept_texts(kept), SWEEP: request}
 
 
 def expand(task: Task, report: Report) -> Expanded:

@@ -1,7 +1,7 @@
 """`fleetwright sweep`: solve one request over a grid of rates, objectives, prices and power limits, and plot it."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import ExplicitRemoteOptions, FileArgument, GpusOption, RemoteOptions
 from api.cli.common.plot_files import PlotOption, require_plottable, save_figure
 from api.cli.common.progress import record_of
+from api.cli.common.result_options import NamingOptions
 from api.cli.common.stored_results import StoredResults
 from api.cli.common.tables import Column, format_value, number, print_table, table_of
 from api.cli.plan.context import (
@@ -42,7 +43,7 @@ _TITLE = "filled: on the Pareto front; crosses: broke its objective in the repla
 SWEEPS: StoredResults[SweepRecord, SweepSummary] = StoredResults(
     name="sweep",
     columns=(Column("over", of="over"), number("points", of="points"), number("failed", of="failed")),
-    newest=lambda client: client.iter_sweeps(),
+    newest=lambda client, **chosen: client.iter_sweeps(**chosen),
     read=lambda client, sweep_id: client.get_sweep(sweep_id),
     print_result=lambda record: print_sweep(record.sweep),
 )
@@ -54,6 +55,7 @@ sweeps_app = SWEEPS.app()
 @app.command()
 def sweep(
     service: ExplicitRemoteOptions,
+    naming: NamingOptions,
     file: FileArgument,
     over: Annotated[
         list[str],
@@ -84,6 +86,7 @@ def sweep(
     if service.url is not None and any((gpus, models, offers, workers, ray)):
         message = "--gpus, --models, --offers, --workers and --ray are local, --url uses a service: give one of them"
         raise InputError(message)
+    stored_as = naming.of(service.url)
     if plot is not None:
         require_plottable(plot)
     request = read_model(with_files(read_document(file), file), PlanRequest)
@@ -91,7 +94,7 @@ def sweep(
     with input_errors(RuleError, prefix="--over: "):
         axes = [Axis.parse(text) for text in over]
     if service.url is not None:
-        found = _sweep_remotely(SweepRequest(request=request, axes=tuple(axes)), service)
+        found = _sweep_remotely(SweepRequest(request=request, axes=tuple(axes)), service, stored_as)
     else:
         prices = None if offers is None else read_file(offers, PriceSheet)
         world = planning_context(gpus=known_gpus(gpus), models=models, prices=prices)
@@ -105,9 +108,9 @@ def sweep(
         plot_sweep(found, plot)
 
 
-def _sweep_remotely(request: SweepRequest, service: RemoteOptions) -> Sweep:
+def _sweep_remotely(request: SweepRequest, service: RemoteOptions, stored_as: Mapping[str, Any]) -> Sweep:
     with service.connect() as client:
-        record = record_of(client, client.submit_sweep(request), read=client.get_sweep)
+        record = record_of(client, client.submit_sweep(request, **stored_as), read=client.get_sweep)
     SWEEPS.print_record(record, service)
     return record.sweep
 

@@ -9,13 +9,15 @@ OVER = ("--over", "rate=0.5,1", "--over", "price=1,2")
 
 
 def test_a_sweep_is_created_listed_and_shown(remote: Cli, service: str) -> None:
-    record = remote("sweep", EXAMPLE, *OVER, "--url", service, "--format", "json").json
+    named = ("--name", "grid", "--label", "team=search")
+    record = remote("sweep", EXAMPLE, *OVER, *named, "--url", service, "--format", "json").json
     local = remote("sweep", EXAMPLE, *OVER, "--workers", "1", "--format", "json").json
     assert record["sweep"] == local
     assert remote("sweeps", "show", record["id"], "--format", "json").json == record
     heading, listed = remote("sweeps", "list").stdout.splitlines()
-    assert heading.split() == ["sweep", "at", "by", "over", "points", "failed"]
-    assert listed.split()[-4:] == ["rate,", "price", "4", "0"]
+    assert heading.split() == ["sweep", "at", "by", "over", "points", "failed", "name", "labels"]
+    assert listed.split()[-6:] == ["rate,", "price", "4", "0", "grid", "team=search"]
+    assert remote("sweeps", "list", "--label", "team=ads", "-o", "json").json == []
     assert remote("sweeps", "show", record["id"]).stdout.startswith(f"sweep {record['id']}, ")
 
 
