@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from api.schemas.jobs import JobState
-from api.store import JobRecord, Migrations
+from api.store import Migrations
 from bench.harness import Row
 from tests.testbed.postgres import PostgresServer, find_programs, running_postgres
 from tests.testbed.proc import descendants, thread_count
@@ -26,7 +26,7 @@ from tests.testbed.workers import Table, running_worker
 
 PLANS: Final = "FLEETWRIGHT_WORKER_PLANS"
 WAIT_S: Final = 900.0
-SAMPLE_S: Final = 0.2
+SAMPLE_S: Final = 1.0  # to read /proc takes a good part of a core otherwise
 HOURS: Final = 0.6  # of traffic that each plan replays
 SIZES: Final = {"input_tokens": [500, 2000], "output_tokens": [250, 1000], "share": [[0.4, 0.1], [0.3, 0.2]]}
 SLO: Final = {"ttft_ms": {"p99": 2000}, "tpot_ms": {"p99": 100}}
@@ -65,12 +65,15 @@ def _measured(server: PostgresServer, folder: Path, *, workers: int, plans: int)
     ended = [table.get(job) for job in jobs]
     if any(job.state != JobState.SUCCEEDED for job in ended):
         raise RuntimeError("a plan failed: see the log of its worker")
-    wall_s = _wall_s(ended)
+    spans = [(job.started_at, job.finished_at) for job in ended if job.started_at and job.finished_at]
+    wall_s = (max(end for _start, end in spans) - min(start for start, _end in spans)).total_seconds()
+    busy_s = sum((end - start).total_seconds() for start, end in spans)
     return {
         "workers": workers,
         "plans": plans,
         "wall_s": wall_s,
         "plans_per_min": plans / wall_s * 60,
+        "busy_slots": busy_s / wall_s,
         "cpu_s": sum(job.cpu_s or 0.0 for job in ended),
         "threads_per_job": most[0],
     }
@@ -80,22 +83,14 @@ def _has_started(worker: Process) -> bool:
     return "worker_started" in worker.log_tail()
 
 
-def _wall_s(jobs: list[JobRecord]) -> float:
-    started = [job.started_at for job in jobs if job.started_at is not None]
-    finished = [job.finished_at for job in jobs if job.finished_at is not None]
-    return (max(finished) - min(started)).total_seconds()
-
-
 @contextmanager
 def _most_threads(pids: list[int]) -> Iterator[list[int]]:
-    """Sample the threads of the processes of jobs: the children of the one that each worker forks them from."""
+    """Sample the threads of the processes of jobs, and of the one that each worker forks them from."""
     most, stop = [0], threading.Event()
 
     def sample() -> None:
         while not stop.wait(SAMPLE_S):
-            servers = [server for pid in pids for server in descendants(pid)]
-            jobs = [job for server in servers for job in descendants(server)]
-            most[0] = max([most[0], *map(thread_count, jobs)])
+            most[0] = max([most[0], *(thread_count(child) for pid in pids for child in descendants(pid))])
 
     thread = threading.Thread(target=sample, daemon=True)
     thread.start()
