@@ -169,6 +169,8 @@ def _service(name: str) -> App:
             from api.cli.jobs.group import app
         case "projects":
             from api.cli.admin.projects import app
+        case "events":
+            from api.cli.events.follow import app
         case "tokens":
             from api.cli.admin.tokens import app
         case "audit":
@@ -231,6 +233,7 @@ COMMANDS: Mapping[str, LazyCommand | LazyGroup] = {
     "sweeps": LazyCommand(_planning, "Read the sweeps that a service stores."),
     "placements": LazyCommand(_planning, "Read the placements that a service stores."),
     "jobs": LazyCommand(_service, "Follow and cancel the work that a service does."),
+    "events": LazyCommand(_service, "Print what changes on a service, oldest first."),
     "targets": LazyCommand(_service, "Register running applications and assign plans to them."),
     "freeze": LazyCommand(_service, "Stop every write to every target, at once."),
     "thaw": LazyCommand(_service, "Lift the freeze."),

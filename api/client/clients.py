@@ -1,7 +1,10 @@
 """Provides `Client`, and `AsyncClient` for asyncio code, with the same methods, arguments and errors."""
 
+import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -9,10 +12,12 @@ from typing import Self, TypeVar
 import httpx
 
 from api.client.calls import Call, call_span, connection_errors, next_page
+from api.client.event_operations import EventStream
 from api.client.methods import AsyncSender, Methods, Sender
 from api.client.retries import Retries
 from api.client.tokens import token_from_environment
 from api.client.transport import Connection, Timeouts, make_connection, url_from_environment
+from api.schemas.events import ChangeEvent
 from api.schemas.pages import Page
 
 ResultT = TypeVar("ResultT")
@@ -83,6 +88,30 @@ class Client(_Connected, Sender, Methods):
             yield from page.items
             following = next_page(following, page)
 
+    def events(self, stream: EventStream) -> Iterator[ChangeEvent]:
+        """Iterate over the events of a stream, and connect again after a lost connection."""
+        while True:
+            with ExitStack() as connection:
+                response = self._opened(stream.next_call(), connection)
+                try:
+                    for line in response.iter_lines():
+                        yield from stream.events(line)
+                    if not stream.follows:
+                        return
+                except httpx.RequestError:
+                    pass  # the next connection resumes after the last event
+            time.sleep(self._connection.retries.wait_first_s)
+
+    def _opened(self, call: Call[ResultT], connection: ExitStack) -> httpx.Response:
+        for attempt in self._connection.retries.context(call):
+            with attempt, connection_errors(call):
+                response = connection.enter_context(self._http.stream(**self._connection.request_options(call)))
+                if response.status_code not in call.expects:
+                    response.read()
+                    call.result_of(response)  # raises
+                return response
+        raise AssertionError("the last attempt returns or raises")
+
     def _exchange(self, call: Call[ResultT]) -> ResultT:
         with call_span(call) as sent:
             with connection_errors(call):
@@ -138,6 +167,32 @@ class AsyncClient(_Connected, AsyncSender, Methods):
             for item in page.items:
                 yield item
             following = next_page(following, page)
+
+    async def events(self, stream: EventStream) -> AsyncIterator[ChangeEvent]:
+        """Iterate over the events of a stream, and connect again after a lost connection."""
+        while True:
+            async with AsyncExitStack() as connection:
+                response = await self._opened(stream.next_call(), connection)
+                try:
+                    async for line in response.aiter_lines():
+                        for event in stream.events(line):
+                            yield event
+                    if not stream.follows:
+                        return
+                except httpx.RequestError:
+                    pass  # the next connection resumes after the last event
+            await asyncio.sleep(self._connection.retries.wait_first_s)
+
+    async def _opened(self, call: Call[ResultT], connection: AsyncExitStack) -> httpx.Response:
+        async for attempt in self._connection.retries.context(call):
+            with attempt, connection_errors(call):
+                options = self._connection.request_options(call)
+                response = await connection.enter_async_context(self._http.stream(**options))
+                if response.status_code not in call.expects:
+                    await response.aread()
+                    call.result_of(response)  # raises
+                return response
+        raise AssertionError("the last attempt returns or raises")
 
     async def _exchange(self, call: Call[ResultT]) -> ResultT:
         with call_span(call) as sent:

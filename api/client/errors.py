@@ -8,6 +8,7 @@ ApiError
     ├── UnauthorizedError         401: no token, or an unknown, expired or revoked one
     ├── ForbiddenError            403: the token lacks the scope
     ├── NotFoundError             404
+    ├── GoneError                 410: the service has no longer what followed; read the state again
     ├── ConflictError             409: the state of the service forbids the request
     │   └── PreconditionFailedError   412, 428: another client wrote first; read again, then decide
     ├── RateLimitedError          429: retry after `retry_after_s`
@@ -73,6 +74,10 @@ class NotFoundError(ProblemError):
     """The object does not exist."""
 
 
+class GoneError(ProblemError):
+    """The service has no longer every event after the named one."""
+
+
 class ConflictError(ProblemError):
     """The state of the service forbids the request."""
 
@@ -94,6 +99,7 @@ _BY_STATUS: dict[int, type[ProblemError]] = {
     403: ForbiddenError,
     404: NotFoundError,
     409: ConflictError,
+    410: GoneError,
     412: PreconditionFailedError,
     428: PreconditionFailedError,
     429: RateLimitedError,

@@ -8,8 +8,17 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import wraps
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
-from api.client import access_operations, fault_operations, job_operations, operations, plan_operations
+from api.client import (
+    access_operations,
+    event_operations,
+    fault_operations,
+    job_operations,
+    operations,
+    plan_operations,
+)
 from api.client.calls import Call
+from api.client.event_operations import EventStream
+from api.schemas.events import ChangeEvent
 from api.schemas.pages import Page
 
 P = ParamSpec("P")
@@ -29,6 +38,10 @@ class Sender:
         """Iterate over the items of this page and of all that follow."""
         raise NotImplementedError
 
+    def events(self, stream: EventStream) -> Iterator[ChangeEvent]:
+        """Iterate over the events of a stream, over as many connections as that takes."""
+        raise NotImplementedError
+
 
 class AsyncSender:
     """Sends calls on the event loop."""
@@ -39,6 +52,10 @@ class AsyncSender:
 
     def pages(self, call: Call[Page[ItemT]]) -> AsyncIterator[ItemT]:
         """Iterate over the items of this page and of all that follow."""
+        raise NotImplementedError
+
+    def events(self, stream: EventStream) -> AsyncIterator[ChangeEvent]:
+        """Iterate over the events of a stream, over as many connections as that takes."""
         raise NotImplementedError
 
 
@@ -87,6 +104,26 @@ class Items(_Operation[P, Call[Page[ItemT]]], Generic[P, ItemT]):
         @wraps(self._describe)
         def method(*args: P.args, **kwargs: P.kwargs) -> Any:
             return client.pages(self._describe(*args, **kwargs))
+
+        return method
+
+
+class Events(_Operation[P, EventStream]):
+    """Iterates over events."""
+
+    @overload
+    def __get__(self, client: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, client: Sender, owner: type) -> Callable[P, Iterator[ChangeEvent]]: ...
+    @overload
+    def __get__(self, client: AsyncSender, owner: type) -> Callable[P, AsyncIterator[ChangeEvent]]: ...
+    def __get__(self, client: Sender | AsyncSender | None, owner: type) -> Any:
+        if client is None:
+            return self
+
+        @wraps(self._describe)
+        def method(*args: P.args, **kwargs: P.kwargs) -> Any:
+            return client.events(self._describe(*args, **kwargs))
 
         return method
 
@@ -151,6 +188,7 @@ class Methods:
     cancel_job = Method(job_operations.cancel_job)
     get_job_output = Method(job_operations.get_job_output)
     follow_job = Method(job_operations.follow_job)
+    follow_events = Events(event_operations.follow_events)
     report_diagnosis = Method(fault_operations.report_diagnosis)
     list_diagnoses = Method(fault_operations.list_diagnoses)
     iter_diagnoses = Items(fault_operations.list_diagnoses)

@@ -236,7 +236,13 @@ async def _audit(
 ) -> None:
     """Append the caller's entry.  Last in a transaction: all writers share its lock."""
     await tx.audit.append(
-        at=now, actor=job.created_by, action=action, subject=subject, detail=detail, request_id=job.request_id
+        at=now,
+        actor=job.created_by,
+        action=action,
+        subject=subject,
+        detail=detail,
+        request_id=job.request_id,
+        project=job.project,
     )
 
 

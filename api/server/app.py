@@ -14,6 +14,7 @@ from api.jobs.process_metrics import ProcessMetrics
 from api.server.access_audit import AccessAudit
 from api.server.auth import Authenticator, StaticToken
 from api.server.database_health import DatabaseHealth
+from api.server.events import EventFeed
 from api.server.garbage_collection import run_garbage_collection
 from api.server.jobs import Jobs
 from api.server.limits import RateLimiter
@@ -28,6 +29,7 @@ from api.server.routes import (
     audit,
     console,
     diagnoses,
+    events,
     fault_paths,
     freeze,
     health,
@@ -87,6 +89,7 @@ def create_app(
         monotonic_s=monotonic_s,
         schema_head=schema_head,
         token_cache=TokenCache(store=store, monotonic_s=monotonic_s),
+        events=EventFeed(store=store, settings=settings),
         metrics_page=SharedPage(interval_s=settings.metrics_interval_s, monotonic_s=monotonic_s),
     )
     limiter = RateLimiter(per_s=settings.rate_limit_per_s, burst=settings.rate_limit_burst, monotonic_s=monotonic_s)
@@ -148,6 +151,7 @@ def _api_routes() -> list[BaseRoute]:
         catalogue_routes(),
         result_routes(),
         jobs.router,
+        events.router,
         plan_checks.router,
         stored_plans.router,
         power_trees.router,
@@ -203,6 +207,7 @@ def _lifespan(
             yield
             ending.set()
         await service.jobs.close()
+        await service.events.close()
         await service.metrics_page.close()
         await service.body_checker.close()
         if reviewer is not None:

@@ -11,6 +11,7 @@ from fastapi import Depends, Request
 from api.server.bodies import BodyBudget, BodyChecker
 from api.server.context import current_request_id
 from api.server.database_health import DatabaseHealth
+from api.server.events import EventFeed
 from api.server.jobs import Jobs
 from api.server.metrics import ServiceMetrics
 from api.server.settings import Settings
@@ -31,6 +32,7 @@ class Service:
     schema_head: str
     metrics_page: SharedPage
     token_cache: TokenCache
+    events: EventFeed
     body_budget: BodyBudget = field(default_factory=BodyBudget)
     body_checker: BodyChecker = field(default_factory=BodyChecker)
     # Set once the first token is stored, or when the service creates none.
@@ -43,9 +45,19 @@ class Service:
         return revision is not None and revision >= self.schema_head
 
     async def audit(
-        self, tx: Transaction, *, actor: str, action: str, subject: str, detail: Mapping[str, Any] | None = None
+        self,
+        tx: Transaction,
+        *,
+        actor: str,
+        action: str,
+        subject: str,
+        detail: Mapping[str, Any] | None = None,
+        project: str | None = None,
     ) -> None:
-        """Append an audit entry.  Call it last in a transaction: it takes the lock of all writers."""
+        """Append an audit entry.  Call it last in a transaction: it takes the lock of all writers.
+
+        `project` owns the subject; its readers receive the event of this entry.
+        """
         await tx.audit.append(
             at=self.now(),
             actor=actor,
@@ -53,6 +65,7 @@ class Service:
             subject=subject,
             detail=detail or {},
             request_id=current_request_id(),
+            project=project,
         )
 
 

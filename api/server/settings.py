@@ -127,6 +127,12 @@ class Settings(BaseSettings):
     metrics_interval_s: float = Field(default=1.0, ge=0, le=60)
     """Seconds for which all readers of `/metrics` share one page; 0: only while it is rendered."""
 
+    event_followers: int = Field(default=200, ge=0, le=100_000)
+    """Requests that may follow `/v1/events` on one process at the same time."""
+
+    event_followers_per_caller: int = Field(default=20, ge=0, le=100_000)
+    """How many of them may be of one token."""
+
     # A controller with 200 targets sends about 80 requests per second at most.
     rate_limit_per_s: float = Field(default=100.0, gt=0, le=1e6)
     """Requests per second per token, or per address without one."""

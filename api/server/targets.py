@@ -104,7 +104,7 @@ async def keep_report(
     _refuse_absurd_time(report.observed_at, now=service.now())
     async with service.store.transaction() as tx:
         await tx.audit.lock()  # otherwise the target could be deleted between the read and the write
-        await TARGETS.get(tx, name, project=project)
+        owner = (await TARGETS.get(tx, name, project=project)).project
         await refuse_stale(tx, lease=CONTROLLER_LEASE, held=held, actor=actor)
         before = await _report(tx, name)
         if before is not None:
@@ -115,7 +115,9 @@ async def keep_report(
         if before is None or _audited_part(before) != _audited_part(report):
             detail = report.model_dump(mode="json", exclude={"observed_at", "state", "approval"})
             detail["verified_plan_id"] = _verified(report)
-            await service.audit(tx, actor=actor, action="target.reported", subject=f"targets/{name}", detail=detail)
+            await service.audit(
+                tx, actor=actor, action="target.reported", subject=f"targets/{name}", detail=detail, project=owner
+            )
 
 
 async def approve(
@@ -124,7 +126,8 @@ async def approve(
     """Store an approval of the ready change set; any other is refused, and so is that of who prepared the change."""
     async with service.store.transaction() as tx:
         await tx.audit.lock()
-        spec = (await TARGETS.get(tx, name, project=project)).spec
+        target = await TARGETS.get(tx, name, project=project)
+        spec = target.spec
         stored = await tx.statuses.get(name)
         report = read_stored(TargetStatus, stored.body) if stored is not None else None
         if report is None:
@@ -151,6 +154,7 @@ async def approve(
             subject=f"targets/{name}",
             detail=approval.model_dump(mode="json", include={"plan_id", "digest", "number"})
             | report.model_dump(mode="json", include={"changes", "settings", "expert_maps"}),
+            project=target.project,
         )
         return approval
 

@@ -112,7 +112,14 @@ async def replace(
                 )
             )
             done = audit_action(before, after)
-            await service.audit(tx, actor=actor, action=done.action, subject=done.subject, detail=done.detail)
+            await service.audit(
+                tx,
+                actor=actor,
+                action=done.action,
+                subject=done.subject,
+                detail=done.detail,
+                project=owner if project is not None else None,
+            )
     except ConflictError:  # another version was stored between the read and the write
         async with service.store.reading() as tx:
             precondition.check(current=(await current(tx, key)).etag)

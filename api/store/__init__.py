@@ -24,6 +24,7 @@ from api.store.jobs import ChildJob, LaneCount, QueuedJob, WaitingJob
 from api.store.migrate import Migrations
 from api.store.records import (
     AuditRecord,
+    ChangeRecord,
     CheckpointRecord,
     DiagnosisHead,
     DocumentRecord,
@@ -54,6 +55,7 @@ __all__ = [
     "Batch",
     "ChainCheck",
     "ChainPlace",
+    "ChangeRecord",
     "CheckpointRecord",
     "ChildJob",
     "ConflictError",

@@ -14,9 +14,9 @@ from typing import Any
 from sqlalchemy import Select, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from api.store.audit_chain import HEAD_ID, ChainPlace, check_connection, link_hash
+from api.store.audit_chain import ENTRY_COLUMNS, HEAD_ID, ChainPlace, check_connection, link_hash
 from api.store.canonical import canonical_json
-from api.store.records import AuditRecord, CheckpointRecord, NewAuditEntry
+from api.store.records import AuditRecord, ChangeRecord, CheckpointRecord, NewAuditEntry
 from api.store.repositories import Repository
 from api.store.tables import AuditCheckpointRow, AuditHeadRow, AuditRow
 
@@ -49,9 +49,25 @@ class AuditRepository(Repository):
         self._observe_lock_wait_s = observe_lock_wait_s
 
     async def append(
-        self, *, at: datetime, actor: str, action: str, subject: str, detail: Mapping[str, Any], request_id: str | None
+        self,
+        *,
+        at: datetime,
+        actor: str,
+        action: str,
+        subject: str,
+        detail: Mapping[str, Any],
+        request_id: str | None,
+        project: str | None = None,
     ) -> AuditRecord:
-        new = NewAuditEntry(at=at, actor=actor, action=action, subject=subject, detail=detail, request_id=request_id)
+        new = NewAuditEntry(
+            at=at,
+            actor=actor,
+            action=action,
+            subject=subject,
+            detail=detail,
+            request_id=request_id,
+            project=project,
+        )
         (entry,) = await self.append_all([new])
         return entry
 
@@ -63,10 +79,10 @@ class AuditRepository(Repository):
         rows: list[dict[str, Any]] = []
         for seq, each in enumerate(new, start=head.seq + 1):
             values = asdict(each) | {"seq": seq}
-            detail = values.pop("detail")
+            detail, project = values.pop("detail"), values.pop("project")
             detail_json = canonical_json(detail)
             linked = link_hash(linked, detail_json=detail_json, **values)
-            rows.append(values | {"detail": detail_json, "hash": linked})
+            rows.append(values | {"detail": detail_json, "hash": linked, "project": project})
             entries.append(AuditRecord(**values, detail=detail, hash=linked))
         await self._connection.execute(insert(AuditRow), rows)
         await self._connection.execute(
@@ -97,6 +113,17 @@ class AuditRepository(Repository):
         """Return the oldest of the chosen entries after a number, with their details as JSON."""
         query = _chosen(chosen).where(AuditRow.seq > after_seq).order_by(AuditRow.seq).limit(limit)
         return await self._rows(query)
+
+    async def changes(self, *, after_seq: int, limit: int) -> list[ChangeRecord]:
+        """Return the oldest entries after a number, without their details."""
+        columns = (AuditRow.seq, AuditRow.at, AuditRow.action, AuditRow.subject, AuditRow.project)
+        query = select(*columns).where(AuditRow.seq > after_seq).order_by(AuditRow.seq).limit(limit)
+        return [ChangeRecord(**row) for row in await self._rows(query)]
+
+    async def first(self) -> int | None:
+        """Return the number of the oldest entry: 1, unless someone removed entries."""
+        row = await self._row(select(func.min(AuditRow.seq).label("seq")))
+        return row["seq"] if row is not None else None
 
     async def length(self) -> int:
         """Return the number of entries according to the head."""
@@ -143,4 +170,4 @@ def _chosen(chosen: AuditFilter) -> Select[Any]:
     if chosen.subjects:  # compared by characters: LIKE ignores case on SQLite, and an order depends on the collation
         starts = [func.substr(AuditRow.subject, 1, len(prefix)) == prefix for prefix in chosen.subjects]
         conditions.append(or_(*starts))
-    return select(AuditRow.__table__).where(*conditions)
+    return select(*ENTRY_COLUMNS).where(*conditions)

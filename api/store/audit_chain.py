@@ -22,7 +22,7 @@ GENESIS_HASH: Final = "0" * 64
 HEAD_ID: Final = 1
 BATCH: Final = 5_000
 _ENTRIES: Final = AuditRow.__table__.c
-_COLUMNS: Final = (
+ENTRY_COLUMNS: Final = (
     _ENTRIES.seq,
     _ENTRIES.at,
     _ENTRIES.actor,
@@ -94,7 +94,7 @@ def check_connection(
         return ChainCheck(head=head, checked_from_seq=first.seq + 1, first_broken_seq=broken_seq)
     expected = {place.seq: place.hash for place in known if place.seq > first.seq}
     seq, previous, hash_at_head = first.seq, first.hash, first.hash if first.seq == head.seq else None
-    query = select(*_COLUMNS).order_by(_ENTRIES.seq).limit(BATCH)
+    query = select(*ENTRY_COLUMNS).order_by(_ENTRIES.seq).limit(BATCH)
     while rows := connection.execute(query.where(_ENTRIES.seq > seq)).all():
         after_batch()
         for stored_seq, at, actor, action, subject, detail, request_id, stored_hash in rows:

@@ -43,6 +43,18 @@ class NewAuditEntry:
     subject: str = ""
     detail: Mapping[str, Any] = field(default_factory=dict)
     request_id: str | None = None
+    project: str | None = None  # that owns the subject; None: the fleet
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRecord:
+    """Is what followers of changes may read of an audit entry."""
+
+    seq: int
+    at: datetime
+    action: str
+    subject: str
+    project: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,7 @@ class AuditRow(Base):
     detail: Mapped[str] = mapped_column(Text)
     request_id: Mapped[str | None] = mapped_column(String(64))
     hash: Mapped[str] = mapped_column(String(64))
+    project: Mapped[str | None] = mapped_column(String(63))  # of the subject, for events; no part of the hash
 
 
 class AuditHeadRow(Base):

@@ -54,6 +54,7 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop the background work, then the parts that it uses.  uvicorn cancels what its grace period did not end."""
         self._service.state.service.jobs.stop_waiting()
+        self._service.state.service.events.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

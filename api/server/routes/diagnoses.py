@@ -112,6 +112,7 @@ async def report_diagnosis(
             action="diagnosis.reported",
             subject=f"faults/diagnoses/{head.id}",
             detail=audit_detail(head, body.diagnosis),
+            project=head.project,
         )
         return Reply(body=record_of(head).model_dump_json(), headers=_location(head))
 
@@ -164,7 +165,7 @@ async def put_expiry(
         await tx.diagnoses.set_expiry(diagnosis_id, expires_at=head.expires_at)
         if not body.expires_in_s:
             action, subject = "diagnosis.withdrawn", f"faults/diagnoses/{diagnosis_id}"
-            await service.audit(tx, actor=principal.actor, action=action, subject=subject)
+            await service.audit(tx, actor=principal.actor, action=action, subject=subject, project=head.project)
     return record_of(head)
 
 

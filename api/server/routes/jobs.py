@@ -8,6 +8,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response, StreamingResponse
 
+from api.schemas.events import EVENT_STREAM
 from api.schemas.jobs import Job, JobState
 from api.schemas.pages import Page
 from api.schemas.tokens import TokenScope
@@ -23,7 +24,6 @@ from api.store import ID_PATTERN, JobRecord, Transaction
 
 EVENT_POLL_S: Final = 0.25
 KEEP_ALIVE_S: Final = 15.0
-EVENT_STREAM: Final = "text/event-stream"
 JobId = Annotated[str, Path(alias="id", pattern=ID_PATTERN)]
 EVENT_SCHEMA: Final = {
     "type": "object",

@@ -1,7 +1,8 @@
-"""One call of each operation on jobs and sweeps, and of those on plans whose result only a job keeps."""
+"""One call of each operation on jobs, sweeps and events, and of those on plans whose result only a job keeps."""
 
 from typing import Any
 
+from api.client import event_operations as events
 from api.client import job_operations as jobs
 from api.client import operations as op
 from api.client import plan_operations as plans
@@ -28,4 +29,5 @@ JOB_EXAMPLES: dict[str, list[Call[Any]]] = {
     "cancel_job": [jobs.cancel_job("j")],
     "get_job_output": [jobs.get_job_output("j")],
     "follow_job": [jobs.follow_job("j")],
+    "follow_events": [events.follow_events(follow=False).call],
 }

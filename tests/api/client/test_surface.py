@@ -8,13 +8,14 @@ from api.client import (
     AsyncClient,
     Client,
     access_operations,
+    event_operations,
     fault_operations,
     job_operations,
     operations,
     plan_operations,
 )
 from api.client.calls import ResultOperations
-from api.client.methods import Items, Method, Methods
+from api.client.methods import Events, Items, Method, Methods
 
 
 def is_module(value: object) -> bool:
@@ -28,7 +29,14 @@ def is_operation(function: FunctionType | MethodType, module: ModuleType) -> boo
 
 OPERATIONS = {
     name: function
-    for module in (operations, access_operations, fault_operations, job_operations, plan_operations)
+    for module in (
+        operations,
+        access_operations,
+        event_operations,
+        fault_operations,
+        job_operations,
+        plan_operations,
+    )
     for name, function in vars(module).items()
     if isinstance(function, FunctionType | MethodType) and is_operation(function, module) and not name.startswith("_")
 }
@@ -42,7 +50,9 @@ def test_every_public_name_is_re_exported_once() -> None:
 
 
 def test_the_method_table_has_exactly_the_operations() -> None:
-    offered = {name: each.__wrapped__ for name, each in vars(Methods).items() if isinstance(each, Method | Items)}
+    offered = {
+        name: each.__wrapped__ for name, each in vars(Methods).items() if isinstance(each, Method | Items | Events)
+    }
     lists = {name.replace("list_", "iter_", 1): OPERATIONS[name] for name in OPERATIONS if name.startswith("list_")}
     assert offered == OPERATIONS | lists
 
@@ -54,4 +64,6 @@ def test_a_method_has_the_signature_and_docstring_of_its_operation() -> None:
             assert method.__doc__ == operations.get_plan.__doc__
             assert inspect.signature(method) == inspect.signature(operations.get_plan)
         assert inspect.isgenerator(client.iter_plans())
+        assert inspect.isgenerator(client.follow_events())
+        assert inspect.isasyncgen(asynchronous.follow_events())
         assert inspect.isasyncgen(asynchronous.iter_plans())

@@ -31,6 +31,7 @@ def upgrade() -> None:
     op.add_column("leases", sa.Column("renewed_at", MOMENT))
     op.add_column("tokens", sa.Column("project", sa.String(63)))
     op.add_column("tokens", sa.Column("parent", sa.String(12)))
+    op.add_column("audit", sa.Column("project", sa.String(63)))
     op.add_column("target_status", sa.Column("reported_by", sa.String(200)))
     op.add_column("leases", sa.Column("held_by", sa.String(200)))
     op.add_column("leases", sa.Column("held_term", sa.Integer))
@@ -109,6 +110,7 @@ def downgrade() -> None:
         ("leases", "renewed_at"),
         ("leases", "held_term"),
         ("leases", "held_by"),
+        ("audit", "project"),
         ("target_status", "reported_by"),
         ("tokens", "parent"),
         ("tokens", "project"),

@@ -1,0 +1,1 @@
+"""The command of the feed of changes."""
