@@ -29,6 +29,7 @@ from api.schemas.faults import (
     ExpiryChange,
 )
 from api.schemas.leases import LeaseTerm
+from api.schemas.nodes import FleetNode
 from api.schemas.pages import Page
 from api.schemas.quarantine import (
     ActionRequest,
@@ -40,7 +41,7 @@ from api.schemas.quarantine import (
     StoredRules,
 )
 from api.schemas.remediation import CaseSpec, RemediationCase
-from faults.quarantine import OperatorAction, QuarantineRules
+from faults.quarantine import NodeState, OperatorAction, QuarantineRules
 
 CHECKING_S = 30.0  # a bundle
 REPLAYING_S = 120.0
@@ -81,6 +82,29 @@ def replay_diagnosis_bundle(diagnosis_id: str) -> Call[BundleReplay]:
 def plan_fault_paths(request: PathsRequest) -> Call[PathsResponse]:
     """Assign a path to each connection of a job, and report the load of the fabric."""
     return posting("/v1/faults/paths", request, PathsResponse, work_s=PLANNING_S)
+
+
+def list_nodes(
+    *,
+    state: NodeState | None = None,
+    gpu: str | None = None,
+    has_diagnosis: bool | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> Call[Page[FleetNode]]:
+    """Read the nodes of the fleet, by name: state, diagnoses, case, place and power of each."""
+    call: Call[Page[FleetNode]] = listing("/v1/nodes", FleetNode, limit=limit, cursor=cursor)
+    wanted = {
+        "state": state.value if state is not None else None,
+        "gpu": gpu,
+        "has_diagnosis": str(has_diagnosis).lower() if has_diagnosis is not None else None,
+    }
+    return replace(call, query={**call.query, **{name: value for name, value in wanted.items() if value is not None}})
+
+
+def get_node(name: str) -> Call[FleetNode]:
+    """Read one node of the fleet."""
+    return reading(path_of("/v1/nodes/{name}", name=name), as_type(FleetNode))
 
 
 def get_quarantine_rules() -> Call[Versioned[StoredRules]]:

@@ -194,9 +194,6 @@ async def reset_breaker(service: Service, *, actor: str) -> BreakerView:
 async def view(tx: Transaction) -> QuarantineView:
     stored, rules = await load_state(tx), await rules_in_force(tx)
     out, probe = _desired(stored)
-    actions, known = stored.operator_actions, stored.state.nodes
-    nodes = [_node(name, record, actions.get(name)) for name, record in sorted(known.items())]
-    nodes += [_node(name, NodeRecord(), action) for name, action in actions.items() if name not in known]
     return QuarantineView(
         evaluated_at=stored.record.evaluated_at if stored.record is not None else None,
         evaluated_by=stored.record.evaluated_by if stored.record is not None else None,
@@ -206,9 +203,16 @@ async def view(tx: Transaction) -> QuarantineView:
         out_of_service=out,
         probe=probe,
         breaker=_breaker(stored),
-        nodes=tuple(nodes),
+        nodes=tuple(node_views(stored).values()),
         decisions=tuple(map(_stored_decision, stored.decisions[:SHOWN_DECISIONS])),
     )
+
+
+def node_views(stored: StoredState) -> dict[str, NodeView]:
+    """Return the nodes with a history or a requested action, by name."""
+    actions, known = stored.operator_actions, stored.state.nodes
+    views = {name: _node(name, record, actions.get(name)) for name, record in sorted(known.items())}
+    return views | {name: _node(name, NodeRecord(), action) for name, action in actions.items() if name not in known}
 
 
 async def rules_in_force(tx: Transaction) -> QuarantineRules:

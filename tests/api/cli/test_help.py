@@ -94,7 +94,7 @@ def test_the_set_of_commands_is_complete() -> None:
         *("targets list", "targets show", "targets put", "targets set", "targets approve", "targets delete"),
         "targets table",
         *("jobs list", "jobs show", "jobs watch", "jobs cancel"),
-        *("events", "freeze", "thaw", "controller plan"),
+        *("events", "nodes", "freeze", "thaw", "controller plan"),
         *(
             *(f"projects {verb}" for verb in ("list", "show", "put", "delete")),
             "tokens create",

@@ -35,6 +35,8 @@ FAULT_EXAMPLES: dict[str, list[Call[Any]]] = {
     "list_fault_simulations": [operations.list_fault_simulations()],
     "get_fault_simulation": [operations.get_fault_simulation("s")],
     "plan_fault_paths": [faults.plan_fault_paths(PATHS)],
+    "list_nodes": [faults.list_nodes()],
+    "get_node": [faults.get_node("n")],
     "get_quarantine_rules": [faults.get_quarantine_rules()],
     "replace_quarantine_rules": [faults.replace_quarantine_rules(QuarantineRules(), if_match='"1-a"')],
     "get_quarantine": [faults.get_quarantine()],

@@ -1,0 +1,1 @@
+"""The command of the nodes of the fleet."""
