@@ -223,6 +223,7 @@ class Methods:
     get_target = Method(operations.get_target)
     create_target = Method(operations.create_target)
     replace_target = Method(operations.replace_target)
+    preview_target = Method(operations.preview_target)
     delete_target = Method(operations.delete_target)
     get_target_status = Method(operations.get_target_status)
     report_target_status = Method(operations.report_target_status)

@@ -41,7 +41,7 @@ from api.schemas.plans import PLANS, PlanCheck
 from api.schemas.power import POWER_PLANS, POWER_SIMULATIONS, PowerBudget, StoredBudget, StoredTree
 from api.schemas.sweeps import SWEEPS
 from api.schemas.target_state import Approval, ApprovalRequest
-from api.schemas.targets import Freeze, ReportedStatus, Target, TargetSpec, TargetStatus
+from api.schemas.targets import Freeze, ReportedStatus, Target, TargetPreview, TargetSpec, TargetStatus
 from fleet.gpus import GpuCatalogue
 from fleet.models import ModelCatalogue
 from fleet.offers import PriceSheet
@@ -226,6 +226,13 @@ def create_target(name: str, spec: TargetSpec) -> Call[Versioned[Target]]:
 def replace_target(name: str, spec: TargetSpec, *, if_match: str) -> Call[Versioned[Target]]:
     """Replace the specification of a target: its plan, its mode, its limits."""
     return putting(_target_path(name), spec, if_matching(if_match), as_versioned(Target))
+
+
+def preview_target(name: str, spec: TargetSpec, *, if_match: str | None = None) -> Call[Versioned[TargetPreview]]:
+    """Check the write of a target (`if_match`: of its replacement); returns what it would store, and stores nothing."""
+    condition = MISSING if if_match is None else if_matching(if_match)
+    call: Call[Any] = putting(_target_path(name), spec, condition, as_versioned(TargetPreview))
+    return replace(call, query={"dry_run": "true"}, repeatable=True)
 
 
 def delete_target(name: str, *, if_match: str) -> Call[None]:

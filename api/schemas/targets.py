@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from api.schemas.differences import FieldChange
 from api.schemas.expert_maps import ExpertMapSpec, ExpertMapStatus
 from api.schemas.names import GpuName, Name, PartKey, PartName, Replicas, Text
 from api.schemas.probes import HealthProbe, PlainUrl, Seconds
@@ -223,6 +224,16 @@ class Target(Frozen):
     version: int = Field(ge=1)
     spec: TargetSpec
     project: Name = DEFAULT_PROJECT
+
+
+class TargetPreview(Target):
+    """What a write would store."""
+
+    created: bool = Field(description="Whether there is no such target yet.")
+    changes: tuple[FieldChange, ...] = Field(description="Of the specification, against the current version.")
+    needs_approval: bool = Field(
+        description="Whether the controller would wait for an approval before it changes the application."
+    )
 
 
 class Phase(StrEnum):

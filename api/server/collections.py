@@ -48,6 +48,14 @@ class AuditVerbs:
     deletes: str = "deleted"
 
 
+@dataclass(frozen=True, slots=True)
+class Preview(Generic[SpecT]):
+    """Shows a dry run: the type, and its value for the present document (None: there is none) and the next one."""
+
+    type: type[BaseModel]
+    show: Callable[[Entry[SpecT] | None, Entry[SpecT]], BaseModel]
+
+
 async def _accept(_service: Service, _name: str, _spec: BaseModel, _project: ProjectAccess) -> None:
     """Accept every valid document."""
 
@@ -81,6 +89,7 @@ class Collection(Generic[SpecT, ShownT]):
     owned: bool = False  # by projects; else by the fleet
     is_own_project: bool = False  # each document is a project, and belongs to the project of its name
     lease: str | None = None  # only the holder of this lease writes
+    preview: Preview[SpecT] | None = None  # None: there is no dry run
 
     async def get(self, tx: Transaction, name: str, *, project: ProjectAccess = WHOLE_FLEET) -> Entry[SpecT]:
         """Return the document; 404 where the project has none."""
@@ -126,8 +135,9 @@ class Collection(Generic[SpecT, ShownT]):
         actor: str,
         project: ProjectAccess = WHOLE_FLEET,
         held: LeaseTerm | None = None,
-    ) -> tuple[Entry[SpecT], bool]:
-        """Create or replace a document; return the new state, and whether it was created."""
+        dry_run: bool = False,
+    ) -> tuple[Entry[SpecT] | None, Entry[SpecT]]:
+        """Create or replace a document; return what was there before (None: nothing), and what is or would be there."""
         await self.validate(service, name, spec, project)
 
         async def check(tx: Transaction) -> None:
@@ -148,8 +158,9 @@ class Collection(Generic[SpecT, ShownT]):
             audit_action=audit_action,
             check=check,
             project=self._owner(name, project),
+            dry_run=dry_run,
         )
-        return self._entry(name, after), before.body is None
+        return self._entry(name, before) if before.body is not None else None, self._entry(name, after)
 
     async def delete(
         self,

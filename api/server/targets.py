@@ -10,9 +10,10 @@ from api.schemas.leases import CONTROLLER_LEASE, LeaseTerm
 from api.schemas.plans import PLANS
 from api.schemas.target_hosts import never_called, plain_address
 from api.schemas.target_state import Approval, ApprovalRequest
-from api.schemas.targets import Freeze, Target, TargetSpec, TargetStatus
+from api.schemas.targets import Freeze, Mode, Target, TargetPreview, TargetSpec, TargetStatus
 from api.server.auth import LOOPBACK
-from api.server.collections import AuditVerbs, Collection
+from api.server.collections import AuditVerbs, Collection, Entry, Preview
+from api.server.differences import changes
 from api.server.etags import Precondition
 from api.server.fencing import refuse_stale
 from api.server.problems import ProblemError, conflict, invalid, not_found
@@ -76,6 +77,23 @@ async def _require_plan(tx: Transaction, plan_id: str | None, project: ProjectAc
         raise invalid("plan_id", f"there is no plan {plan_id!r}; allowed: the id of a stored plan, or null")
 
 
+def _preview(before: Entry[TargetSpec] | None, after: Entry[TargetSpec]) -> TargetPreview:
+    spec = after.spec
+    return TargetPreview(
+        name=after.name,
+        version=after.version,
+        spec=spec,
+        project=after.project,
+        created=before is None,
+        changes=changes(
+            before.spec.model_dump(mode="json") if before is not None else None, spec.model_dump(mode="json")
+        ),
+        needs_approval=spec.mode is Mode.APPLY
+        and spec.require_approval
+        and (spec.plan_id is not None or bool(spec.expert_maps)),
+    )
+
+
 TARGETS = Collection(
     kind="targets",
     path="targets",
@@ -88,6 +106,7 @@ TARGETS = Collection(
     validate=_validate,
     check_references=_check_references,
     owned=True,
+    preview=Preview(TargetPreview, _preview),
 )
 
 

@@ -55,6 +55,18 @@ class AuditAction:
     detail: Mapping[str, Any]
 
 
+class _DryRunEnd(Exception):  # noqa: N818 - no error
+    """Ends the transaction of a dry run, which the database then rolls back."""
+
+    def __init__(self, before: DocumentVersion, after: DocumentVersion) -> None:
+        self.versions = before, after
+
+    @classmethod
+    def raise_if(cls, dry_run: bool, before: DocumentVersion, after: DocumentVersion) -> None:  # noqa: FBT001
+        if dry_run:
+            raise cls(before, after)
+
+
 async def current(tx: Transaction, key: DocumentKey) -> DocumentVersion:
     """Return the version in force."""
     head = await tx.documents.head(kind=key.kind, name=key.name)
@@ -81,11 +93,12 @@ async def replace(
     audit_action: Callable[[DocumentVersion, DocumentVersion], AuditAction],
     check: Callable[[Transaction], Awaitable[None]] | None = None,
     project: ProjectAccess | None = None,
+    dry_run: bool = False,
 ) -> tuple[DocumentVersion, DocumentVersion]:
     """Add the next version (no body deletes) if the precondition and `check` hold; return both versions.
 
     A document that projects own has the project of its first version; `project` (None: the fleet owns the document)
-    must see it.
+    must see it.  A dry run makes every check of the write, and then rolls it back.
     """
     try:
         async with service.store.transaction() as tx:
@@ -111,6 +124,7 @@ async def replace(
                     project=owner,
                 )
             )
+            _DryRunEnd.raise_if(dry_run, before, after)
             done = audit_action(before, after)
             await service.audit(
                 tx,
@@ -120,6 +134,8 @@ async def replace(
                 detail=done.detail,
                 project=owner if project is not None else None,
             )
+    except _DryRunEnd as end:
+        return end.versions
     except ConflictError:  # another version was stored between the read and the write
         async with service.store.reading() as tx:
             precondition.check(current=(await current(tx, key)).etag)

@@ -13,13 +13,22 @@ from api.cli.common.files import read_file, write_whole
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import FileArgument, ProjectOptions, ServiceOptions
 from api.cli.common.remote import put_document
-from api.cli.common.tables import Column, Table, moment, number, print_fields, print_table
+from api.cli.common.tables import (
+    Column,
+    Table,
+    format_value,
+    moment,
+    number,
+    print_fields,
+    print_table,
+    table_of,
+)
 from api.cli.targets.changes import COLUMNS as CHANGE_COLUMNS
 from api.cli.targets.changes import change_rows
 from api.client import Client, NotFoundError
 from api.schemas.expert_maps import ExpertMapStatus
 from api.schemas.target_state import ApprovalRequest
-from api.schemas.targets import Freeze, Mode, Target, TargetSpec, TargetStatus
+from api.schemas.targets import Freeze, Mode, Target, TargetPreview, TargetSpec, TargetStatus
 from deploy.common.errors import PlanUnusableError
 from deploy.controller.serve_settings import both_tables, routing_table
 from deploy.router.table import RoutingTable
@@ -34,6 +43,11 @@ COLUMNS = (
     moment("reported"),
     Column("message"),
 )
+PREVIEW = (
+    Column("field", of=lambda change: change.path or "(all)"),
+    Column("now", show=format_value, of="now"),
+    Column("planned", show=format_value, of="planned"),
+)
 MAPS = (
     Column("expert map"),
     Column("placement"),
@@ -45,6 +59,9 @@ MAPS = (
     Column("turn"),
 )
 
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Check the write and show what it changes; store nothing.")
+]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The target's name.")]
 
 app = new_app()
@@ -85,10 +102,18 @@ def show(service: ProjectOptions, name: NameArgument) -> None:
 
 
 @app.command("put")
-def put(service: ProjectOptions, name: NameArgument, file: FileArgument) -> None:
+def put(service: ProjectOptions, name: NameArgument, file: FileArgument, dry_run: DryRunOption = False) -> None:
     """Register a target, or replace its specification."""
     spec = read_file(file, TargetSpec)
     with service.connect() as client:
+        if dry_run:
+            preview = put_document(
+                create=lambda: client.preview_target(name, spec),
+                replace=lambda tag: client.preview_target(name, spec, if_match=tag),
+                current=lambda: client.get_target(name).etag,
+            ).document
+            _print_preview(preview, service)
+            return
         target = put_document(
             create=lambda: client.create_target(name, spec),
             replace=lambda tag: client.replace_target(name, spec, if_match=tag),
@@ -103,6 +128,7 @@ def change(
     name: NameArgument,
     plan: Annotated[str | None, typer.Option(metavar="PLAN", help="Id of the plan to apply.")] = None,
     mode: Annotated[Mode | None, typer.Option(help="How far the controller may go.")] = None,
+    dry_run: DryRunOption = False,
 ) -> None:
     """Assign a plan to a target, or change its mode."""
     changes: dict[str, Any] = {"plan_id": plan, "mode": mode}
@@ -112,6 +138,9 @@ def change(
     with service.connect() as client:
         found = client.get_target(name)
         spec = found.document.spec.model_copy(update=changes)
+        if dry_run:
+            _print_preview(client.preview_target(name, spec, if_match=found.etag).document, service)
+            return
         target = client.replace_target(name, spec, if_match=found.etag).document
     _print_target(target, service)
 
@@ -226,6 +255,18 @@ def _print_ready(status: TargetStatus) -> None:
     if status.expert_maps:
         print_line("")
         print_table(Table(MAPS, (_map_row(gpu, each) for gpu, each in sorted(status.expert_maps.items()))))
+
+
+def _print_preview(preview: TargetPreview, service: ProjectOptions) -> None:
+    if service.printed(preview):
+        return
+    state = "would be created" if preview.created else f"would get version {preview.version}"
+    approval = "; its change set would wait for an approval" if preview.needs_approval else ""
+    note(f"target {preview.name} {state}{approval}; nothing is stored")
+    if preview.changes:
+        print_table(table_of(PREVIEW, preview.changes))
+    else:
+        print_line("nothing to change")
 
 
 def _print_target(target: Target, service: ProjectOptions) -> None:

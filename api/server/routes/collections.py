@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import APIRouter, Depends, Path, Query
 from fastapi.responses import Response
 
 from api.schemas.leases import LeaseTerm
@@ -46,6 +46,18 @@ def _no_lease() -> None:
     return None
 
 
+def _no_dry_run() -> bool:
+    return False
+
+
+def _dry_run(
+    dry_run: Annotated[  # noqa: FBT002 - a query parameter
+        bool, Query(description="Check the write, and respond with what it would store; store nothing.")
+    ] = False,
+) -> bool:
+    return dry_run
+
+
 def collection_routes(
     collection: Collection[SpecT, ShownT], *, key: str, pattern: str, writer: RequireScope, text: CollectionText
 ) -> APIRouter:
@@ -55,6 +67,9 @@ def collection_routes(
     in_path, may_write = Path(alias=key, pattern=pattern), Depends(writer)
     access = Depends(project_access if collection.owned else _whole_fleet)
     lease = Depends(lease_term if collection.lease is not None else _no_lease)
+    preview = collection.preview
+    may_be_dry = Depends(_dry_run if preview is not None else _no_dry_run)
+    put_model = shown if preview is None else shown | preview.type
 
     def send(found: Entry[SpecT], *, held: str | None = None, status: HTTPStatus = HTTPStatus.OK) -> Response:
         body = collection.show(found).model_dump_json()
@@ -106,7 +121,7 @@ def collection_routes(
         name=text.puts.name,
         description=text.puts.description,
         operation_id=f"put_{singular}",
-        response_model=shown,
+        response_model=put_model,
         responses=TAGGED | {201: TAGGED[200] | {"model": shown}} | problems(409, 412, 428, *WITH_BODY),
     )
     async def put(
@@ -117,14 +132,24 @@ def collection_routes(
         principal: Annotated[Principal, may_write],
         project: Annotated[ProjectAccess, access],
         held: Annotated[LeaseTerm | None, lease],
+        dry_run: Annotated[bool, may_be_dry],
         if_match: IfMatch = None,
         if_none_match: IfNoneMatch = None,
     ) -> Response:
         precondition = write_precondition(if_match=if_match, if_none_match=if_none_match)
-        stored, created = await collection.put(
-            service, name, body, precondition=precondition, actor=principal.actor, project=project, held=held
+        before, after = await collection.put(
+            service,
+            name,
+            body,
+            precondition=precondition,
+            actor=principal.actor,
+            project=project,
+            held=held,
+            dry_run=dry_run,
         )
-        return send(stored, status=HTTPStatus.CREATED if created else HTTPStatus.OK)
+        if dry_run and preview is not None:
+            return send_body(preview.show(before, after).model_dump_json(), etag=after.etag)
+        return send(after, status=HTTPStatus.CREATED if before is None else HTTPStatus.OK)
 
     if text.deletes is not None:
 

@@ -34,7 +34,8 @@ add_routes(
             lists=OperationText("List targets", "Targets by name."),
             gets=OperationText("Read a target", "One target."),
             puts=OperationText(
-                "Create or replace a target", "Create with `If-None-Match: *`, replace with `If-Match`."
+                "Create or replace a target",
+                "Create with `If-None-Match: *`, replace with `If-Match`.  A dry run makes the same checks.",
             ),
             deletes=OperationText("Delete a target", "Delete a target; its application keeps running."),
         ),

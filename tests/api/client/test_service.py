@@ -105,6 +105,7 @@ EXAMPLES: dict[str, list[Call[Any]]] = {
     "get_target": [op.get_target("t")],
     "create_target": [op.create_target("t", SPEC)],
     "replace_target": [op.replace_target("t", SPEC, if_match='"1-a"')],
+    "preview_target": [op.preview_target("t", SPEC)],
     "delete_target": [op.delete_target("t", if_match='"1-a"')],
     "get_target_status": [op.get_target_status("t")],
     "report_target_status": [op.report_target_status("t", STATUS)],

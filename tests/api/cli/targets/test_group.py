@@ -84,3 +84,19 @@ def test_an_invalid_replica_option_name_is_refused(remote: Cli, files: Path) -> 
     (files / "slip.yaml").write_text(TARGET.replace("H100: large", "H100/x02: large"))
     done = remote("targets", "put", "slip", files / "slip.yaml")
     assert (done.code, "without leading zeros" in done.refused[0]) == (2, True)
+
+
+def test_a_dry_run_shows_the_changes_and_stores_nothing(remote: Cli, files: Path) -> None:
+    created = remote("targets", "put", "chat", files / "target.yaml", "--dry-run")
+    assert "target chat would be created; nothing is stored" in created.stderr
+    assert remote("targets", "show", "chat").code == 1
+    remote("targets", "put", "chat", files / "target.yaml")
+    try:
+        same = remote("targets", "put", "chat", files / "target.yaml", "--dry-run")
+        preview = remote("targets", "set", "chat", "--mode", "apply", "--dry-run", "-o", "json").json
+        version = remote("targets", "show", "chat", "-o", "json").json["version"]
+    finally:
+        remote("targets", "delete", "chat")
+    assert same.stdout == "nothing to change\n"
+    assert [(each["path"], each["planned"]) for each in preview["changes"]] == [("mode", "apply")]
+    assert preview["version"] == version + 1
