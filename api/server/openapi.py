@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from api.schemas.problems import PROBLEM_MEDIA_TYPE, ProblemDetails
+from api.server.examples import add_examples
 
 _PARAMETER = re.compile(r"\{\w+\}")
 Responses = dict[int | str, dict[str, Any]]
@@ -66,6 +67,7 @@ def add_openapi(app: FastAPI) -> None:
             )
             definitions = schema["components"]["schemas"]["ProblemDetails"].pop("$defs", {})
             schema["components"]["schemas"].update(definitions)
+            add_examples(schema)
             app.openapi_schema = schema
         return app.openapi_schema
 

@@ -2,9 +2,11 @@
 
 import base64
 import gzip
+from copy import deepcopy
 from functools import cache
 from typing import Any
 
+from api.server.examples import bodies
 from faults.bundle import read_bundle, write_bundle
 from faults.monitor import MonitorSettings
 from faults.replay import calls
@@ -35,15 +37,6 @@ def report(**changes: Any) -> dict[str, Any]:
 
 def node_diagnosis(name: str, /, **changes: Any) -> dict[str, Any]:
     """Return a diagnosis that quarantines a node at once, without a bundle."""
-    diagnosis = {
-        "fault": "crash",
-        "scope": "node",
-        "node": 0,
-        "onset_s": 10.0,
-        "detected_s": 10.5,
-        "isolate": True,
-        "confidence": 0.99,
-        "reason": f"all sockets of {name} vanished",
-        "evidence": ["peer-reset"],
-    }
-    return {"job": "llm-7b", "diagnosis": diagnosis | changes, "nodes": {"0": name}}
+    example: dict[str, Any] = deepcopy(bodies()["report_diagnosis"])
+    diagnosis = example["diagnosis"] | {"reason": f"all sockets of {name} vanished"} | changes
+    return example | {"diagnosis": diagnosis, "nodes": {"0": name}}

@@ -5,10 +5,11 @@ from typing import Any
 from api.client import access_operations as access
 from api.client import operations as op
 from api.client.calls import Call
-from api.schemas.tokens import TokenRequest, TokenScope
+from api.schemas.tokens import TokenRequest
+from api.server.examples import bodies
 from tests.api.client.test_operations import PLAN_REQUEST
 
-TOKEN_REQUEST = TokenRequest(name="ci", scopes=frozenset({TokenScope.READ}))
+TOKEN_REQUEST = TokenRequest.model_validate(bodies()["create_token"])
 CONSOLE_EXAMPLES: dict[str, list[Call[Any]]] = {
     "validate_plan": [op.validate_plan(PLAN_REQUEST)],
     "list_target_statuses": [op.list_target_statuses()],

@@ -1,6 +1,5 @@
 """One call of each operation on faults, as `test_service.EXAMPLES` has of all others."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 from api.client import fault_operations as faults
@@ -9,20 +8,16 @@ from api.client.calls import Call
 from api.schemas.fault_paths import PathsRequest
 from api.schemas.faults import DiagnosisReport, FaultSimulationRequest
 from api.schemas.quarantine import Evaluation
-from api.schemas.remediation import CaseSpec, RemediationStage
-from faults.quarantine import NodeState, OperatorAction, QuarantineRules
-from faults.simulator.scenario import ScenarioName
+from api.schemas.remediation import CaseSpec
+from api.server.examples import bodies
+from faults.quarantine import OperatorAction, QuarantineRules
 from tests.testbed.fault_bundles import report
-from tests.testbed.fault_paths import two_rings
 
 REPORT = DiagnosisReport.model_validate(report())
-FAULT_SIMULATION = FaultSimulationRequest(ranks=128, hours=0.02, scenario=ScenarioName.HEALTHY, seed=1)
-PATHS = PathsRequest.model_validate(two_rings())
-EVALUATION = Evaluation.model_validate(
-    {"members": {f"gpu-{index}": {} for index in range(20)}, "spares": {"default": 1}}
-)
-BEGUN = datetime(2026, 11, 23, tzinfo=UTC)
-CASE = CaseSpec(node="n", state=NodeState.QUARANTINED, stage=RemediationStage.DRAINING, since=BEGUN, opened_at=BEGUN)
+FAULT_SIMULATION = FaultSimulationRequest.model_validate(bodies()["create_fault_simulation"])
+PATHS = PathsRequest.model_validate(bodies()["plan_fault_paths"])
+EVALUATION = Evaluation.model_validate(bodies()["evaluate_quarantine"])
+CASE = CaseSpec.model_validate(bodies()["put_remediation_case"])
 
 FAULT_EXAMPLES: dict[str, list[Call[Any]]] = {
     "report_diagnosis": [faults.report_diagnosis(REPORT)],

@@ -14,49 +14,29 @@ from api.client import operations as op
 from api.client.calls import Call, path_of
 from api.schemas.power import CapPlanRequest, PowerBudget, SimulationRequest
 from api.schemas.sweeps import SweepRequest
-from api.schemas.targets import Freeze, Mode, Phase, TargetSpec, TargetStatus
+from api.schemas.targets import Freeze, TargetSpec, TargetStatus
 from api.schemas.tokens import TokenRequest, TokenScope
+from api.server.examples import bodies
 from fleet.errors import DocumentError
 from fleet.offers import builtin_prices
 from fleet.solvers import SolveStatus
-from fleet.topology.elements import PowerKind
 from placement.formats.engine_writers import Engine
 from placement.request import PlacementRequest
 from planner.request import PlanRequest
-from planner.sweep import Axis, Knob
-from power.tree import Feed, PowerTree
+from power.tree import PowerTree
 from tests.api.client.conftest import URL, Send
 from tests.api.client.wire import Wire
 
 NOW = "2026-11-20T12:00:00Z"
 DAY = datetime(2026, 11, 21, tzinfo=UTC)
-SPEC = TargetSpec.model_validate(
-    {
-        "workload": "chat",
-        "application": {"dashboard_url": "http://ray:8265", "application": "chat", "deployments": {"H100": "on-h100"}},
-        "mode": Mode.APPLY,
-    }
-)
-STATUS = TargetStatus.model_validate({"phase": Phase.OBSERVED, "observed_at": NOW, "applied": {"H100": 2}})
-PLAN_REQUEST = PlanRequest.model_validate(
-    {
-        "workloads": [
-            {
-                "name": "chat",
-                "rate_rps": 10.0,
-                "buckets": {"input_tokens": [1000], "output_tokens": [500], "share": [[1.0]]},
-                "options": [{"name": "h100", "gpu": "H100", "price_usd_per_h": 3.0, "max_rps": [[5.0]]}],
-            }
-        ],
-        "time_limit_s": 90.0,
-    }
-)
-SWEEP_REQUEST = SweepRequest(request=PLAN_REQUEST, axes=(Axis(knob=Knob.RATE, factors=(0.5, 1.0)),))
-
-TREE = PowerTree(name="north", feeds=(Feed(name="row-1", kind=PowerKind.ROW, limit_w=200_000.0),))
-BUDGET = PowerBudget.model_validate({"limit_w": 150_000.0, "expires_at": NOW})
-SIMULATION_REQUEST = SimulationRequest(servers=58, days=14.0, seed=1)
-PLACEMENT_REQUEST = PlacementRequest(loads=((4.0, 2.0, 1.0, 1.0), (1.0, 1.0, 1.0, 5.0)), slots=6, gpus=2, nodes=1)
+SPEC = TargetSpec.model_validate(bodies()["put_target"])
+STATUS = TargetStatus.model_validate(bodies()["put_target_status"])
+PLAN_REQUEST = PlanRequest.model_validate(bodies()["create_plan"])
+SWEEP_REQUEST = SweepRequest.model_validate(bodies()["create_sweep"])
+TREE = PowerTree.model_validate(bodies()["put_power_tree"])
+BUDGET = PowerBudget.model_validate(bodies()["put_power_budget"])
+SIMULATION_REQUEST = SimulationRequest.model_validate(bodies()["create_power_simulation"])
+PLACEMENT_REQUEST = PlacementRequest.model_validate(bodies()["create_placement"])
 
 
 @pytest.mark.parametrize(

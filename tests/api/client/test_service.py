@@ -35,6 +35,7 @@ from api.schemas.power import CapPlanRequest
 from api.schemas.target_state import ApprovalRequest
 from api.schemas.targets import Freeze
 from api.schemas.tokens import TokenScope
+from api.server.examples import bodies
 from faults.quarantine import NodeState, OperatorAction, PolicyMode
 from placement.formats.engine_writers import Engine
 from tests.api.client.audit_examples import AUDIT_EXAMPLES
@@ -57,8 +58,8 @@ from tests.testbed.service import TOKENS, RunningService
 
 pytestmark = pytest.mark.anyio
 BASE_URL = "http://localhost"
-APPROVAL = ApprovalRequest(plan_id="p", digest="0" * 64)
-CLAIM = LeaseClaim(holder="a", lease_s=15.0)
+APPROVAL = ApprovalRequest.model_validate(bodies()["approve_target"])
+CLAIM = LeaseClaim.model_validate(bodies()["put_lease"])
 
 # One call of each operation, so that its method, path and expected statuses can be compared.
 EXAMPLES: dict[str, list[Call[Any]]] = {
@@ -250,9 +251,8 @@ async def test_power_trees_and_budgets_are_created_replaced_and_deleted(
 
 
 async def test_power_simulations_and_plans_are_created_once_per_key_and_read_back(client: AsyncClient) -> None:
-    small = SIMULATION_REQUEST.model_copy(update={"servers": 8, "budget_servers": 8, "days": 0.02})
-    simulated = await client.create_power_simulation(small, idempotency_key="k")
-    assert await client.create_power_simulation(small, idempotency_key="k") == simulated
+    simulated = await client.create_power_simulation(SIMULATION_REQUEST, idempotency_key="k")
+    assert await client.create_power_simulation(SIMULATION_REQUEST, idempotency_key="k") == simulated
     assert await client.get_power_simulation(simulated.id) == simulated
     assert [summary.id async for summary in client.iter_power_simulations()] == [simulated.id]
 

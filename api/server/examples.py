@@ -1,0 +1,188 @@
+"""Examples of every request body, for the OpenAPI document and for the tests of both clients.
+
+They tell one story, in the order of `bodies`: a service that starts empty accepts each of them under the names in
+`NAMES`.  A test sends them all.  The moments are those of the tests.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final
+
+from fleet.documents import Frozen
+from fleet.gpus import GpuCatalogue, builtin_gpus
+from fleet.models import ModelCatalogue, builtin_models
+
+Json = dict[str, Any]
+
+GPU: Final = "H100-SXM"
+MODEL: Final = "Llama-3.1-8B"
+NODE: Final = "gpu-7"
+MOMENT: Final = "2026-11-21T12:00:00Z"
+DIGEST: Final = "6c1b0f8a" * 8
+
+NAMES: Final[Mapping[str, Mapping[str, str]]] = {
+    "put_project": {"name": "team-a"},
+    "put_power_tree": {"name": "north"},
+    "put_power_budget": {"domain": "row-1"},
+    "explain_plan": {"id": "0197a1f0-3c1e-7aa0-9d43-52f1a4c1b2d3"},  # the answer to `create_plan` names it
+    "replay_plan": {"id": "0197a1f0-3c1e-7aa0-9d43-52f1a4c1b2d3"},
+    "put_diagnosis_expiry": {"diagnosis_id": "0197a1f0-3c1e-7aa0-9d43-52f1a4c1b2d3"},  # its answer names it
+    "request_node_action": {"node": NODE},
+    "put_remediation_case": {"case_id": "0197a1f0-3c1e-7aa0-9d43-52f1a4c1b2d3"},
+    "put_target": {"name": "chat"},
+    "put_target_status": {"name": "chat"},
+    "approve_target": {"name": "chat"},
+    "put_lease": {"name": "controller"},
+}
+_PLAN: Final[Json] = {
+    "workloads": [
+        {
+            "name": "chat",
+            "rate_rps": 10.0,
+            "buckets": {"input_tokens": [1000], "output_tokens": [500], "share": [[1.0]]},
+            "options": [{"name": "h100", "gpu": "H100", "price_usd_per_h": 3.0, "max_rps": [[5.0]]}],
+        }
+    ],
+    "time_limit_s": 90.0,
+}
+_TREE: Final[Json] = {"name": "north", "feeds": [{"name": "row-1", "kind": "row", "limit_w": 200_000.0}]}
+_RULES: Final[Json] = {"mode": "recommend", "min_confidence": 0.9}
+
+# Two rings between two leaves with two cables: one cable per ring, unless a hash puts both on one.
+_PATHS: Final[Json] = {
+    "job": {
+        "name": "pretrain",
+        "rings": [{"name": f"ring-{each}", "members": [f"n0{each}", f"n1{each}"]} for each in (0, 1)],
+    },
+    "topology": {
+        "sites": [
+            {
+                "name": "north",
+                "network": [
+                    {"name": "leaf-[0-1]", "tier": "leaf", "uplinks": ["spine-[0-1]"], "link_gb_per_s": 25},
+                    {"name": "spine-[0-1]", "tier": "spine"},
+                ],
+                "nodes": [{"name": f"n{leaf}[0-1]", "nic_gb_per_s": 25, "leaves": [f"leaf-{leaf}"]} for leaf in (0, 1)],
+            }
+        ]
+    },
+}
+
+
+@cache
+def bodies() -> Mapping[str, Any]:
+    """Return the example of each operation with a body, by its id."""
+    return {
+        "put_project": {"quotas": {"queued_jobs": 20, "plans_per_day": 500}},
+        "create_token": {"name": "ci", "scopes": ["read", "plan"], "expires_in_s": 86_400},
+        "put_offers": {
+            "offers": [
+                {
+                    "id": "own/hall-1/8xh100",
+                    "provider": "own",
+                    "region": "hall-1",
+                    "market": "owned",
+                    "gpu": GPU,
+                    "gpus_per_instance": 8,
+                    "price_usd_per_h": 14.4,
+                    "available": 4,
+                    "as_of": "2026-11-21",
+                    "source": "own depreciation and power",
+                }
+            ]
+        },
+        "put_topology": {
+            "sites": [
+                {
+                    "name": "hall-1",
+                    "power": [{"name": "rack-1", "kind": "rack", "limit_w": 40_000.0}],
+                    "network": [{"name": "leaf-1", "tier": "leaf"}],
+                    "nodes": [
+                        {"name": "gpu-[0-7]", "power_domain": "rack-1", "leaves": ["leaf-1"], "gpu": GPU, "gpus": 8}
+                    ],
+                }
+            ]
+        },
+        "put_gpus": _written(GpuCatalogue(gpus=(builtin_gpus().get(GPU),))),
+        "put_models": _written(ModelCatalogue(models=(builtin_models().get(MODEL),))),
+        "validate_plan": _PLAN,
+        "create_plan": _PLAN,
+        "explain_plan": {"level": "full"},
+        "replay_plan": {"hours": 0.1, "seed": 0},
+        "create_sweep": {"request": _PLAN, "axes": [{"knob": "rate", "factors": [0.5, 1.0]}]},
+        "create_placement": {"loads": [[4, 2, 1, 1], [1, 1, 1, 5]], "slots": 6, "gpus": 2, "nodes": 1},
+        "put_power_tree": _TREE,
+        "put_power_budget": {"limit_w": 150_000.0, "expires_at": "2026-11-21T13:00:00Z"},
+        "create_power_plan": {"tree": _TREE, "terms": {"risk": 0.001}},
+        "create_power_simulation": {"servers": 8, "budget_servers": 8, "policy": "ladder", "days": 0.02, "seed": 1},
+        "create_fault_simulation": {"ranks": 128, "hours": 0.02, "scenario": "healthy", "seed": 1},
+        "plan_fault_paths": _PATHS,
+        "report_diagnosis": {
+            "job": "llm-7b",
+            "diagnosis": {
+                "fault": "crash",
+                "scope": "node",
+                "node": 0,
+                "onset_s": 10.0,
+                "detected_s": 10.5,
+                "isolate": True,
+                "confidence": 0.99,
+                "reason": f"all sockets of {NODE} vanished",
+                "evidence": ["peer-reset"],
+            },
+            "nodes": {"0": NODE},
+        },
+        "put_diagnosis_expiry": {"expires_in_s": 60.0},
+        "put_quarantine_rules": _RULES,
+        "evaluate_quarantine": {
+            "members": {f"gpu-{index}": {"pool": "train", "domains": ["leaf-1"]} for index in range(20)},
+            "spares": {"train": 1},
+        },
+        "request_node_action": {"action": "cordon"},
+        "put_remediation_case": {
+            "node": NODE,
+            "state": "quarantined",
+            "stage": "draining",
+            "since": MOMENT,
+            "opened_at": MOMENT,
+        },
+        "put_target": {
+            "workload": "chat",
+            "application": {
+                "dashboard_url": "http://ray:8265",
+                "application": "chat",
+                "deployments": {"H100": "on-h100"},
+            },
+            "mode": "apply",
+            "require_approval": True,
+        },
+        "put_target_status": {
+            "phase": "awaiting_approval",
+            "observed_at": MOMENT,
+            "planned": {"H100": 3},
+            "applied": {"H100": 2},
+            "changes": [{"gpu": "H100", "deployment": "on-h100", "replicas_now": 2, "replicas_planned": 3}],
+            "digest": DIGEST,
+        },
+        "approve_target": {"plan_id": None, "digest": DIGEST},
+        "put_freeze": {"frozen": True, "reason": "maintenance of row-1"},
+        "put_lease": {"holder": "controller-0", "lease_s": 15.0},
+    }
+
+
+def add_examples(document: Json) -> None:
+    """Add the examples to an OpenAPI document."""
+    for methods in document["paths"].values():
+        for operation in methods.values():
+            if (body := operation.get("requestBody")) is None:
+                continue
+            operation_id = operation["operationId"]
+            if operation_id in bodies():
+                body["content"]["application/json"]["example"] = bodies()[operation_id]
+            for parameter in operation.get("parameters", ()):
+                if (name := NAMES.get(operation_id, {}).get(parameter["name"])) is not None:
+                    parameter["example"] = name
+
+
+def _written(model: Frozen) -> Json:
+    return model.model_dump(mode="json", exclude_defaults=True)
