@@ -125,7 +125,7 @@ class PlacementRequest(LayoutSchema):
 
     def _about(self, model: ModelArchitecture | None) -> PlacementProblem:
         windows = self.windows if self.windows is not None else (self.loads or (),)
-        RuleError.raise_for(_ragged(windows, "loads" if self.windows is None else "windows"))
+        RuleError.raise_for(ragged(windows, "loads" if self.windows is None else "windows"))
         loads = ExpertLoads.of(
             np.array(windows, dtype=np.float64),
             layers=self.layers,
@@ -172,7 +172,7 @@ def _rectangle(rows: Sequence[Any], field: str) -> npt.NDArray[Any]:
         raise RuleError([((field,), "must have rows of one length")]) from error
 
 
-def _ragged(windows: Sequence[Sequence[Sequence[float]]], field: str) -> Iterator[Violation]:
+def ragged(windows: Sequence[Sequence[Sequence[float]]], field: str) -> Iterator[Violation]:
     layers, experts = len(windows[0]), len(windows[0][0])
     for number, window in enumerate(windows):
         place: tuple[str | int, ...] = (field,) if field == "loads" else (field, number)

@@ -20,7 +20,6 @@ from api.client.calls import (
     reading,
     under_lease,
 )
-from api.schemas.fault_paths import PathsRequest, PathsResponse
 from api.schemas.faults import (
     BundleReplay,
     DiagnosisRecord,
@@ -45,7 +44,6 @@ from faults.quarantine import NodeState, OperatorAction, QuarantineRules
 
 CHECKING_S = 30.0  # a bundle
 REPLAYING_S = 120.0
-PLANNING_S = 120.0
 
 
 def report_diagnosis(report: DiagnosisReport, *, idempotency_key: str | None = None) -> Call[DiagnosisRecord]:
@@ -77,11 +75,6 @@ def get_diagnosis_bundle(diagnosis_id: str) -> Call[bytes]:
 def replay_diagnosis_bundle(diagnosis_id: str) -> Call[BundleReplay]:
     """Return the diagnoses that the service's version gives for the same observations."""
     return posting(f"{_diagnosis_path(diagnosis_id)}/replay", None, BundleReplay, work_s=REPLAYING_S)
-
-
-def plan_fault_paths(request: PathsRequest) -> Call[PathsResponse]:
-    """Assign a path to each connection of a job, and report the load of the fabric."""
-    return posting("/v1/faults/paths", request, PathsResponse, work_s=PLANNING_S)
 
 
 def list_nodes(

@@ -10,6 +10,7 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
 from api.client import (
     access_operations,
+    computation_operations,
     event_operations,
     fault_operations,
     job_operations,
@@ -201,7 +202,11 @@ class Methods:
     list_fault_simulations = Method(operations.list_fault_simulations)
     iter_fault_simulations = Items(operations.list_fault_simulations)
     get_fault_simulation = Method(operations.get_fault_simulation)
-    plan_fault_paths = Method(fault_operations.plan_fault_paths)
+    plan_fault_paths = Method(computation_operations.plan_fault_paths)
+    assess_placement = Method(computation_operations.assess_placement)
+    forecast_power = Method(computation_operations.forecast_power)
+    import_profiles = Method(computation_operations.import_profiles)
+    fit_profiles = Method(computation_operations.fit_profiles)
     list_nodes = Method(fault_operations.list_nodes)
     iter_nodes = Items(fault_operations.list_nodes)
     get_node = Method(fault_operations.get_node)

@@ -15,10 +15,9 @@ from typing import Any, Final
 from api.jobs.audit_check import AUDIT_CHECK, run_audit_check
 from api.jobs.body import read_body
 from api.jobs.bundles import checked, replayed
-from api.jobs.catalogues import catalogue_texts, topology_of
+from api.jobs.computations import COMPUTATIONS, Computation
 from api.jobs.diagnoses import audit_detail, head_of, read_report, refuse_invalid
 from api.jobs.outcome import Expanded, Report, Solved, Task
-from api.jobs.paths import paths_of
 from api.jobs.results import KINDS, PLACEMENT_KIND, SWEEP_KIND, ResultKind
 from api.jobs.stored_plans import (
     PLAN_COMPARISON,
@@ -31,8 +30,6 @@ from api.jobs.stored_plans import (
     replay,
 )
 from api.jobs.sweeps import CHILDREN, SWEEP_POINT, expand, point_inputs, solve_point, sweep_inputs
-from api.schemas.documents import DocumentKind
-from api.schemas.fault_paths import PathsRequest
 from api.schemas.faults import DiagnosisReport
 from api.schemas.jobs import Lane
 from api.schemas.labels import ResultNaming
@@ -44,7 +41,6 @@ from placement.formats.engine_writers import Engine, export_placement
 
 DIAGNOSIS: Final = "diagnosis"
 BUNDLE_REPLAY: Final = "bundle replay"
-FAULT_PATHS: Final = "fault paths"
 PLACEMENT_EXPORT: Final = "placement export"
 DIAGNOSES_PATH: Final = "faults/diagnoses"
 
@@ -160,15 +156,10 @@ def _run_sweep(task: Task, report: Report) -> Solved | Expanded:
     return SWEEP_KIND.run(task, report) if CHILDREN in task.inputs else expand(task, report)
 
 
-async def _topology(tx: Transaction, _job: JobRecord, _request: str) -> Mapping[str, Any]:
-    return await catalogue_texts(tx, DocumentKind.TOPOLOGY)
-
-
-def _plan_paths(task: Task, report: Report) -> Solved:
-    report("assigning connections", None)
-    request = read_body(PathsRequest, task.request)
-    topology = request.topology if request.topology is not None else topology_of(task.inputs)
-    return Solved(output=paths_of(request, topology).model_dump_json())
+async def _gather_computation(
+    computation: Computation[Any], tx: Transaction, _job: JobRecord, _request: str
+) -> Mapping[str, Any]:
+    return await computation.gather(tx)
 
 
 async def _placement_text(tx: Transaction, job: JobRecord, _request: str) -> Mapping[str, Any]:
@@ -218,7 +209,10 @@ JOB_KINDS: Final[Mapping[str, JobKind]] = {
         JobKind(name=PLAN_COMPARISON, lane=Lane.READS, run=compare, gather=gather_both),
         JobKind(name=PLAN_EXPLANATION, lane=Lane.WORK, run=explain, gather=gather_planned),
         JobKind(name=PLAN_REPLAY, lane=Lane.WORK, run=replay, gather=gather_planned),
-        JobKind(name=FAULT_PATHS, lane=Lane.WORK, run=_plan_paths, gather=_topology),
+        *(
+            JobKind(name=each.name, lane=Lane.WORK, run=each.run, gather=partial(_gather_computation, each))
+            for each in COMPUTATIONS
+        ),
     )
 }
 

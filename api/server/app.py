@@ -30,7 +30,6 @@ from api.server.routes import (
     console,
     diagnoses,
     events,
-    fault_paths,
     freeze,
     health,
     jobs,
@@ -47,6 +46,7 @@ from api.server.routes import (
     tokens,
 )
 from api.server.routes.catalogues import catalogue_routes
+from api.server.routes.computations import computation_routes
 from api.server.routes.stored_results import result_routes
 from api.server.service import Service
 from api.server.settings import Settings
@@ -151,6 +151,7 @@ def _api_routes() -> list[BaseRoute]:
         sessions.router,
         catalogue_routes(),
         result_routes(),
+        computation_routes(),
         jobs.router,
         events.router,
         nodes.router,
@@ -158,7 +159,6 @@ def _api_routes() -> list[BaseRoute]:
         stored_plans.router,
         power_trees.router,
         diagnoses.router,
-        fault_paths.router,
         quarantine.router,
         remediation.router,
         targets.router,

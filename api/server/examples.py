@@ -6,6 +6,7 @@ They tell one story, in the order of `bodies`: a service that starts empty accep
 
 from collections.abc import Mapping
 from functools import cache
+from itertools import product
 from typing import Any, Final
 
 from fleet.documents import Frozen
@@ -68,6 +69,35 @@ _PATHS: Final[Json] = {
     },
 }
 
+# What the example of `create_placement` gives.
+_PLACEMENT: Final[Json] = {
+    "experts": 4,
+    "slots": 6,
+    "gpus": 2,
+    "nodes": 1,
+    "layers": [0, 1],
+    "hidden_layers": 2,
+    "dispatch": "equal",
+    "imbalance": {"mean": 1.0, "max": 1.0, "per_layer": [1.0, 1.0]},
+    "bound": {"mean": 1.0, "max": 1.0, "per_layer": [1.0, 1.0]},
+    "holds": True,
+    "remote_nodes_per_token": None,
+    "moved_copies": None,
+    "solve_s": 0.001,
+    "predictions": {
+        "imbalance_by_rule": {"equal": 1.0, "nearest": 1.0},
+        "before": {"what": "contiguous", "imbalance": {"mean": 1.25, "max": 1.5, "per_layer": [1.0, 1.5]}},
+    },
+    "provenance": {"version": "0.2.0", "loads": [{"format": "request"}], "windows": 1},
+    "physical_to_logical_map": [[0, 3, 1, 0, 2, 1], [3, 2, 0, 3, 1, 0]],
+    "loads": [[4, 2, 1, 1], [1, 1, 1, 5]],
+}
+_RESULTS: Final = """\
+model,gpu,tensor_parallel,input_tokens,output_tokens,offered_rps,achieved_rps,ttft_mean_ms,ttft_p99_ms,tpot_mean_ms
+Llama-3.1-8B,H100-SXM,1,500,100,8,7.9,50,210,9.5
+Llama-3.1-8B,H100-SXM,1,500,100,16,15.1,95,640,14.2
+"""
+
 
 @cache
 def bodies() -> Mapping[str, Any]:
@@ -103,6 +133,18 @@ def bodies() -> Mapping[str, Any]:
                 }
             ]
         },
+        "assess_placement": {"placement": _PLACEMENT, "loads": [[1, 1, 2, 4], [5, 1, 1, 1]], "max_imbalance": 1.1},
+        "forecast_power": {
+            "at_s": [2.0 * number for number in range(60)],
+            "watts": [150_000.0 + 4_000.0 * (number % 7) for number in range(60)],
+        },
+        "import_profiles": {
+            "results": [{"name": "chat.csv", "text": _RESULTS}],
+            "engine": "vllm",
+            "precision": "fp8",
+            "date": "2026-11-21",
+        },
+        "fit_profiles": {"rows": _measured(), "source": "own bench", "date": "2026-11-21", "validation": False},
         "put_gpus": _written(GpuCatalogue(gpus=(builtin_gpus().get(GPU),))),
         "put_models": _written(ModelCatalogue(models=(builtin_models().get(MODEL),))),
         "validate_plan": _PLAN,
@@ -182,6 +224,30 @@ def add_examples(document: Json) -> None:
             for parameter in operation.get("parameters", ()):
                 if (name := NAMES.get(operation_id, {}).get(parameter["name"])) is not None:
                     parameter["example"] = name
+
+
+def _measured() -> list[Json]:
+    """Return rows of runs of a made-up engine: a fit needs a hundred."""
+    return [
+        {
+            "id": f"run-{number}",
+            "silicon_data_source": "source_file=made-up.csv; measured=2026-11-20T00:00:00Z",
+            "backend": "vllm",
+            "model_path": "meta-llama/Llama-3.1-8B",
+            "system": system,
+            "precision": "fp8",
+            "mode": "agg",
+            "isl": str(inputs),
+            "osl": str(outputs),
+            "batch_size": str(together),
+            "tp_size": "1",
+            "silicon_ttft_ms": f"{15 + 0.02 * inputs + 2 * together:g}",
+            "silicon_tpot_ms": f"{5 + 0.05 * together * (1 + inputs / 4096):g}",
+        }
+        for number, (system, inputs, outputs, together) in enumerate(
+            product(("h100_sxm", "h200_sxm"), (512, 1024, 2048, 4096), (128, 1024), (1, 2, 4, 8, 16, 32, 64))
+        )
+    ]
 
 
 def _written(model: Frozen) -> Json:

@@ -9,12 +9,11 @@ Importing this module loads compiled code: import it late.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pydantic import Field
-
-from fleet.documents import Frozen, RuleError, Violation
+from fleet.documents import RuleError, Violation
 from placement.bounds import lower_bound
 from placement.document import Moves, Placement, Spread
 from placement.drift import Staleness, staleness
+from placement.drift_request import Assessment
 from placement.imbalance import imbalance
 from placement.loads import ExpertLoads
 from placement.migration import moved_copies
@@ -42,34 +41,6 @@ class Terms:
     window: Window = HOUR
     pace: Pace | None = None  # without it, moves are free
     under_way: bool = False  # moves have begun and continue down to `settle_at`
-
-
-class Assessment(Frozen):
-    act: bool = Field(description="Whether to move copies now.")
-    reason: str
-    promised: float = Field(description="Mean imbalance on the loads of the placement.")
-    imbalance: Spread = Field(description="On the new loads.")
-    bound: Spread = Field(description="Lower bound for the new loads.")
-    fresh: float = Field(description="Mean imbalance of a new placement for the new loads.")
-    act_above: float
-    settle_at: float = Field(description="The mean that moves aim at.")
-    settled_at: float | None = Field(
-        description="The level that counts as settled, as nothing better was found or pays; else null."
-    )
-    holds: bool = Field(description="Whether the mean is at most `act_above`.")
-    moved_copies: int = Field(description="Copies to move to reach `settle_at`, or as near as moves come.")
-    after_moves: float = Field(description="Mean imbalance after the moves.")
-    gain_gpu_s: float = Field(description="GPU-seconds that the moves save over the window.")
-    cost_gpu_s: float | None = Field(description="GPU-seconds that the moves take; null without a bandwidth.")
-    moves: Moves | None = Field(description="The schedule of the moves; null without a bandwidth.")
-    fresh_moved_copies: int = Field(description="Copies to move for a new placement.")
-    expected: tuple[float, ...] = Field(
-        default=(),
-        description="Forecast mean imbalance of the next windows; needs several windows.",
-    )
-    act_in: int | None = Field(
-        default=None, description="Windows until the mean is above `act_above`, 0 is now; null: not foreseen."
-    )
 
 
 def assess(placement: Placement, loads: ExpertLoads, *, terms: Terms | None = None) -> Assessment:

@@ -130,6 +130,13 @@ class LocalOrProjectOptions(ProjectOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExplicitServiceOptions(ServiceOptions):
+    """Holds the service of a command that uses one only with `--url`, and has an output of its own."""
+
+    url: ExplicitUrlOption = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExplicitRemoteOptions(ProjectOptions):
     """Holds the same for a command that uses a service only with `--url`: FLEETWRIGHT_URL never changes its output."""
 

@@ -1,7 +1,7 @@
 """`fleetwright place check`: assess a placement on new loads."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -9,19 +9,18 @@ from api.cli.common.console import print_line
 from api.cli.common.errors import EXIT_NEGATIVE, CommandError, InputError
 from api.cli.common.files import name_of
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.output import Format, FormatOption, print_json
+from api.cli.common.options import ExplicitRemoteOptions
 from api.cli.common.tables import Column, Table, number, print_table
 from api.cli.place.output import moves_text
 from api.cli.place.request import loads_from, placement_from, with_option_names
 from fleet.documents import RuleError, dotted
 from fleet.models import builtin_models
 from placement.document import Placement
+from placement.drift_request import Assessment, DriftRequest, DriftTerms
 from placement.layout import MAX_EXPERT_BYTES
-from placement.problem import Pace
+from placement.layout_schema import nested_tuples
+from placement.loads import ExpertLoads
 from placement.request import MAX_CEILING
-
-if TYPE_CHECKING:  # loads compiled code
-    from placement.drift.assessment import Assessment, Terms
 
 COLUMNS = (Column(""), number("imbalance", decimals=4), number("copies to move"))
 
@@ -30,6 +29,7 @@ app = new_app()
 
 @app.command()
 def check(
+    service: ExplicitRemoteOptions,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A placement.json, or - for stdin.")],
     loads: Annotated[
         list[Path], typer.Option(metavar="LOADS", help="New loads, in any form; several are windows, added up.")
@@ -70,7 +70,6 @@ def check(
     least_tokens: Annotated[
         float, typer.Option(min=0.0, metavar="T", help="Count experts with fewer tokens with this many.")
     ] = 0.0,
-    output: FormatOption = Format.TABLE,
 ) -> None:
     """Assess a placement on other loads, and recommend whether to act.
 
@@ -79,57 +78,58 @@ def check(
     """
     placement, _source = placement_from(file)
     given, _sources = loads_from(loads, model=None, least_tokens=least_tokens)
-    high = act_above if act_above is not None else max(max_imbalance, settle_at or 1.0)
-    low = settle_at if settle_at is not None else min(max_imbalance, high)
-    terms = _terms(
-        (high, low),
-        window={"window_s": window_s, "moe_share": moe_share, "slowdown": slowdown},
-        pace=_pace(placement, move_gb_per_s, node_gb_per_s, expert_bytes),
+    terms = DriftTerms(
+        max_imbalance=max_imbalance,
+        act_above=act_above,
+        settle_at=settle_at,
         under_way=under_way,
+        window_s=window_s,
+        moe_share=moe_share,
+        slowdown=slowdown,
+        move_gb_per_s=move_gb_per_s,
+        node_gb_per_s=node_gb_per_s,
+        expert_bytes=expert_bytes,
     )
-    from placement.drift.assessment import assess  # noqa: PLC0415 - loads compiled code: input errors come first
-
-    try:
-        found = assess(placement, placement.same_rows(given), terms=terms)
-    except RuleError as error:
-        names = ", ".join(map(name_of, loads))
-        lines = (f"{names}: {dotted(path)}: {with_option_names(message)}" for path, message in error.violations)
-        raise InputError(*lines) from error
-    if output is Format.JSON:
-        print_json(found)
-    else:
+    new_loads = placement.same_rows(given)
+    found = (
+        _assess(placement, new_loads, terms, names=", ".join(map(name_of, loads)))
+        if service.url is None
+        else _assess_remotely(placement, new_loads, terms, service)
+    )
+    if not service.printed(found):
         _print(found)
     if found.act:
         raise typer.Exit(EXIT_NEGATIVE)
 
 
-def _pace(
-    placement: Placement, move_gb_per_s: float | None, node_gb_per_s: float | None, expert_bytes: int | None
-) -> Pace | None:
-    if move_gb_per_s is None:
-        if node_gb_per_s is not None:
-            raise InputError("--node-gb-per-s: needs --move-gb-per-s")
-        return None
-    if expert_bytes is None:
-        known = (model.expert_parameters for model in builtin_models().models if model.name == placement.model)
-        expert_bytes = next(known, None)
-    if not expert_bytes:
-        message = "--move-gb-per-s: needs --expert-bytes, because the placement names no known model"
-        raise InputError(message)
+def _assess(placement: Placement, loads: ExpertLoads, given: DriftTerms, *, names: str) -> Assessment:
+    from placement.drift.assessment import assess  # noqa: PLC0415 - loads compiled code: input errors come first
+    from placement.drift.from_request import terms_of  # noqa: PLC0415
+
+    model = next((model for model in builtin_models().models if model.name == placement.model), None)
     try:
-        return Pace(expert_bytes=expert_bytes, move_gb_per_s=move_gb_per_s, node_gb_per_s=node_gb_per_s)
+        terms = terms_of(given, model)
     except RuleError as error:
         raise _refused(error) from error
-
-
-def _terms(levels: tuple[float, float], *, window: dict[str, float], pace: Pace | None, under_way: bool) -> "Terms":
-    from placement.drift.assessment import Terms  # noqa: PLC0415 - as above
-    from placement.migration import Levels, Window  # noqa: PLC0415
-
     try:
-        return Terms(levels=Levels(*levels), window=Window(**window), pace=pace, under_way=under_way)
+        return assess(placement, loads, terms=terms)
     except RuleError as error:
-        raise _refused(error) from error
+        lines = (f"{names}: {dotted(path)}: {with_option_names(message)}" for path, message in error.violations)
+        raise InputError(*lines) from error
+
+
+def _assess_remotely(
+    placement: Placement, loads: ExpertLoads, given: DriftTerms, service: ExplicitRemoteOptions
+) -> Assessment:
+    request = DriftRequest(
+        **given.model_dump(),
+        placement=placement,
+        windows=nested_tuples(loads.tokens),
+        layers=loads.layers,
+        hidden_layers=loads.hidden_layers,
+    )
+    with service.connect() as client:
+        return client.assess_placement(request)
 
 
 def _refused(error: RuleError) -> CommandError:
@@ -137,7 +137,7 @@ def _refused(error: RuleError) -> CommandError:
     return InputError(*lines)
 
 
-def _print(found: "Assessment") -> None:
+def _print(found: Assessment) -> None:
     rows: list[tuple[Any, ...]] = [
         ("planned, on its own loads", found.promised, None),
         ("now", found.imbalance.mean, 0),

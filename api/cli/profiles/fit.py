@@ -1,6 +1,7 @@
 """`fleetwright profiles fit`: fit the performance model's coefficients to measured end-to-end points."""
 
 import csv
+import datetime as dt
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -10,16 +11,15 @@ import typer
 from api.cli.catalogues.kinds import known_gpus
 from api.cli.common.console import note
 from api.cli.common.errors import EXIT_NEGATIVE, CommandError, InputError
-from api.cli.common.files import read_file
+from api.cli.common.files import build_model, read_file
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.options import GpusOption, day_of
+from api.cli.common.options import ExplicitServiceOptions, GpusOption, day_of
 from api.cli.common.output import DocumentFormat, DocumentFormatOption, save_document
 from fleet.errors import DocumentError, Problem
 from fleet.models import ModelCatalogue, builtin_models
 from planner.performance.aiconfigurator import COLUMNS, Reading, read_points, silicon_models
-from planner.performance.closed_loop import Sample
-from planner.performance.coefficients import Error
-from planner.performance.fitting import MIN_POINTS, fit, held_back, validate
+from planner.performance.coefficients import Coefficients, Error
+from planner.performance.fit_request import FitRequest, fit_coefficients, unusable
 
 HEADER = """\
 # Coefficients of the performance model, written by `fleetwright profiles fit`.
@@ -33,6 +33,7 @@ app = new_app()
 
 @app.command("fit")
 def fit_profiles(
+    service: ExplicitServiceOptions,
     data: Annotated[
         Path,
         typer.Argument(metavar="DATA", help="CSV of measured points in the layout of aiconfigurator's silicon_sample."),
@@ -53,32 +54,43 @@ def fit_profiles(
     DATA has a row per measured run: model, GPU, engine, precision, sizes, layout, concurrency, mean TTFT and TPOT.  The
     command counts unusable rows by reason.  Needs the extra `fit`.
     """
+    day = day_of(date)
+    if service.url is not None:
+        if gpus is not None or models is not None:
+            raise InputError("--gpus and --models are local, --url uses a service: give one of them")
+        fitted = _fit_remotely(data, service, source=source or data.name, day=day, seed=seed, validation=validation)
+        save_document(fitted, out, output, header=HEADER)
+        return
     if find_spec("scipy") is None:
         raise CommandError("fitting needs scipy: install fleetwright[fit]", exit_code=EXIT_NEGATIVE)
-    day = day_of(date)
     given = () if models is None else (read_file(models, ModelCatalogue),)
     catalogues = (*given, builtin_models(), silicon_models())
     reading = read_points(_rows(data), gpus=known_gpus(gpus), models=catalogues)
     _report(reading)
-    if len(reading.points) < MIN_POINTS:
-        message = f"{data}: {len(reading.points)} points can be used, expected at least {MIN_POINTS}"
-        raise InputError(message)
-    sample = Sample(reading.points)
-    fitted = fit(sample, fitted=day, source=source or data.name, rejected=reading.rejected)
-    if validation:
-        fitted = fitted.model_copy(update={"errors": tuple(_errors(sample, seed=seed))})
+    if (reason := unusable(reading)) is not None:
+        raise InputError(f"{data}: {reason}")
+    chosen = seed if validation else None
+    fitted = fit_coefficients(reading, source=source or data.name, day=day, seed=chosen, report=_report_error)
     save_document(fitted, out, output, header=HEADER)
 
 
-def _errors(sample: Sample, *, seed: int) -> list[Error]:
-    found = []
-    for split, held in held_back(sample, seed=seed):
-        error = validate(sample, split=split, held=held).error
-        tpot = f"TPOT off by {error.tpot_mape:.1%}, {error.tpot_coverage:.0%} inside the 90 % interval"
-        ttft = f"TTFT by {error.ttft_mape:.1%}, {error.ttft_coverage:.0%} inside"
-        note(f"{error.split}, {error.points} held-out points: {tpot}; {ttft}")
-        found.append(error)
-    return found
+def _fit_remotely(
+    data: Path, service: ExplicitServiceOptions, *, source: str, day: dt.date, seed: int, validation: bool
+) -> Coefficients:
+    request = build_model(
+        FitRequest, str(data), rows=tuple(_rows(data)), source=source, date=day, seed=seed, validation=validation
+    )
+    with service.connect() as client:
+        fitted = client.fit_profiles(request)
+    for error in fitted.errors:
+        _report_error(error)
+    return fitted
+
+
+def _report_error(error: Error) -> None:
+    tpot = f"TPOT off by {error.tpot_mape:.1%}, {error.tpot_coverage:.0%} inside the 90 % interval"
+    ttft = f"TTFT by {error.ttft_mape:.1%}, {error.ttft_coverage:.0%} inside"
+    note(f"{error.split}, {error.points} held-out points: {tpot}; {ttft}")
 
 
 def _report(reading: Reading) -> None:

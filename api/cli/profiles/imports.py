@@ -1,6 +1,8 @@
 """`fleetwright profiles import|show`: merge benchmark results of any serving tool, and show their coverage."""
 
 import datetime as dt
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,16 +11,17 @@ import typer
 from api.cli.catalogues.kinds import known_gpus
 from api.cli.common.console import note, write
 from api.cli.common.errors import InputError, error_lines
-from api.cli.common.files import name_of, read_text
+from api.cli.common.files import build_model, name_of, read_text
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.options import GpusOption
+from api.cli.common.options import ExplicitServiceOptions, GpusOption
 from api.cli.common.output import DocumentFormat, DocumentFormatOption, Format, FormatOption, print_document, print_json
 from api.cli.common.tables import Column, Table, number, print_table
 from fleet.errors import DocumentError
 from fleet.gpus import GpuCatalogue
 from fleet.models import builtin_models
-from planner.profiles import Configuration, Given, MeasuredPoint, Profiles, own_csv, read_points
+from planner.profiles import Configuration, Given, MeasuredPoint, own_csv
 from planner.profiles import Format as FileFormat
+from planner.profiles.import_request import ImportedProfiles, ImportRequest, ResultText, merge
 
 COLUMNS = (
     Column("model"),
@@ -45,6 +48,7 @@ show_app = new_app()
 
 @import_app.command("import")
 def import_results(
+    service: ExplicitServiceOptions,
     files: FilesArgument,
     form: Annotated[
         FileFormat | None, typer.Option("--from", help="Format of the files; default: detected per file.")
@@ -75,6 +79,8 @@ def import_results(
     The document goes to stdout.  Earlier documents and CSV tables are valid input too.  Options fill in what a file
     leaves open; the file takes precedence.
     """
+    if service.url is not None and gpus is not None:
+        raise InputError("--gpus is local, --url uses a service: give one of them")
     given = Given(
         model=model,
         gpu=gpu,
@@ -88,11 +94,18 @@ def import_results(
         date=None if date is None else date.date(),
         source=source,
     )
-    profiles = _merged(files, form=form, given=given, gpus=known_gpus(gpus))
+    found = (
+        _merged(files, form=form, given=given, gpus=known_gpus(gpus))
+        if service.url is None
+        else _merged_remotely(files, form=form, given=given, service=service)
+    )
+    for each in found.results:
+        left_out = f"; {_counted(each.left_out, 'row')} of split prefill and decode left out" if each.left_out else ""
+        note(f"{each.name}: {each.format}, {_counted(each.runs, 'run')}{left_out}")
     if csv:
-        write(own_csv(profiles.points))
+        write(own_csv(found.profiles.points))
     else:
-        print_document(profiles, output)
+        print_document(found.profiles, output)
 
 
 @show_app.command("show")
@@ -102,7 +115,7 @@ def show(files: FilesArgument, gpus: GpusOption = None, output: FormatOption = F
     One line per model and kind of replica: the number of runs and sizes, and the load: an offered rate, which shows
     arrival bursts, or a fixed number of requests in flight, which does not.
     """
-    profiles = _merged(files, form=None, given=Given(), gpus=known_gpus(gpus), quiet=True)
+    profiles = _merged(files, form=None, given=Given(), gpus=known_gpus(gpus)).profiles
     covered = [_coverage(configuration, profiles.of(configuration)) for configuration in profiles.configurations()]
     if output is Format.JSON:
         print_json({"configurations": covered})
@@ -110,27 +123,39 @@ def show(files: FilesArgument, gpus: GpusOption = None, output: FormatOption = F
         print_table(Table(COLUMNS, [_row(each) for each in covered]))
 
 
-def _merged(
-    files: list[Path], *, form: FileFormat | None, given: Given, gpus: GpuCatalogue, quiet: bool = False
-) -> Profiles:
-    """Merge the points of all files; every file is read before any defect is reported."""
-    profiles, failures = Profiles(points=()), list[DocumentError]()
-    for path in files:
-        name = name_of(path)
+def _read(files: list[Path], form: FileFormat | None) -> tuple[dict[int, ResultText], dict[int, DocumentError]]:
+    """Return the texts of the files and the errors of those that cannot be read, both by their place."""
+    texts, failures = dict[int, ResultText](), dict[int, DocumentError]()
+    for place, path in enumerate(files):
         try:
-            found = read_points(read_text(path), name=name, gpus=gpus, models=builtin_models(), form=form, given=given)
+            texts[place] = build_model(ResultText, name_of(path), name=name_of(path), text=read_text(path), format=form)
         except DocumentError as error:
-            failures.append(error)
-            continue
-        profiles = profiles.with_points(found.points)
-        if not quiet:
-            left_out = (
-                f"; {_counted(found.left_out, 'row')} of split prefill and decode left out" if found.left_out else ""
-            )
-            note(f"{name}: {found.format}, {_counted(len(found.points), 'run')}{left_out}")
+            failures[place] = error
+    return texts, failures
+
+
+def _merged(files: list[Path], *, form: FileFormat | None, given: Given, gpus: GpuCatalogue) -> ImportedProfiles:
+    """Merge the points of all files; every file is read before any defect is reported."""
+    texts, unread = _read(files, form)
+    merged = merge(tuple(texts.values()), given=given, gpus=gpus, models=builtin_models())
+    failures = unread | {list(texts)[index]: error for index, error in merged.failures}
+    _refuse(failures)
+    return merged.profiles
+
+
+def _merged_remotely(
+    files: list[Path], *, form: FileFormat | None, given: Given, service: ExplicitServiceOptions
+) -> ImportedProfiles:
+    texts, unread = _read(files, form)
+    _refuse(unread)
+    request = build_model(ImportRequest, "import", results=tuple(texts.values()), **asdict(given))
+    with service.connect() as client:
+        return client.import_profiles(request)
+
+
+def _refuse(failures: Mapping[int, DocumentError]) -> None:
     if failures:
-        raise InputError(*(line for error in failures for line in error_lines(error)))
-    return profiles
+        raise InputError(*(line for _place, error in sorted(failures.items()) for line in error_lines(error)))
 
 
 def _coverage(configuration: Configuration, points: tuple[MeasuredPoint, ...]) -> dict[str, Any]:

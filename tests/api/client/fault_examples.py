@@ -29,7 +29,6 @@ FAULT_EXAMPLES: dict[str, list[Call[Any]]] = {
     "create_fault_simulation": [operations.create_fault_simulation(FAULT_SIMULATION)],
     "list_fault_simulations": [operations.list_fault_simulations()],
     "get_fault_simulation": [operations.get_fault_simulation("s")],
-    "plan_fault_paths": [faults.plan_fault_paths(PATHS)],
     "list_nodes": [faults.list_nodes()],
     "get_node": [faults.get_node("n")],
     "get_quarantine_rules": [faults.get_quarantine_rules()],

@@ -39,8 +39,9 @@ from api.server.examples import bodies
 from faults.quarantine import NodeState, OperatorAction, PolicyMode
 from placement.formats.engine_writers import Engine
 from tests.api.client.audit_examples import AUDIT_EXAMPLES
+from tests.api.client.computation_examples import COMPUTATION_EXAMPLES, PATHS
 from tests.api.client.console_examples import CONSOLE_EXAMPLES, TOKEN_REQUEST
-from tests.api.client.fault_examples import EVALUATION, FAULT_EXAMPLES, FAULT_SIMULATION, PATHS, REPORT
+from tests.api.client.fault_examples import EVALUATION, FAULT_EXAMPLES, FAULT_SIMULATION, REPORT
 from tests.api.client.job_examples import JOB_EXAMPLES
 from tests.api.client.project_examples import PROJECT_EXAMPLES
 from tests.api.client.test_operations import (
@@ -100,6 +101,7 @@ EXAMPLES: dict[str, list[Call[Any]]] = {
     "replace_power_budget": [op.replace_power_budget("r", BUDGET, if_match='"1-a"')],
     "delete_power_budget": [op.delete_power_budget("r", if_match='"1-a"')],
     **FAULT_EXAMPLES,
+    **COMPUTATION_EXAMPLES,
     **JOB_EXAMPLES,
     **CONSOLE_EXAMPLES,
     "list_targets": [op.list_targets()],

@@ -8,6 +8,7 @@ from api.client import (
     AsyncClient,
     Client,
     access_operations,
+    computation_operations,
     event_operations,
     fault_operations,
     job_operations,
@@ -27,16 +28,13 @@ def is_operation(function: FunctionType | MethodType, module: ModuleType) -> boo
     return function.__module__ == module.__name__ or isinstance(getattr(function, "__self__", None), ResultOperations)
 
 
+MODULES = (
+    *(operations, access_operations, computation_operations),
+    *(event_operations, fault_operations, job_operations, plan_operations),
+)
 OPERATIONS = {
     name: function
-    for module in (
-        operations,
-        access_operations,
-        event_operations,
-        fault_operations,
-        job_operations,
-        plan_operations,
-    )
+    for module in MODULES
     for name, function in vars(module).items()
     if isinstance(function, FunctionType | MethodType) and is_operation(function, module) and not name.startswith("_")
 }

@@ -30,7 +30,10 @@ SHARED_READS = {
     *("get_quarantine", "get_quarantine_rules", "list_remediation_cases", "get_remediation_case"),
 }
 # Compute something and store nothing.
-WITHOUT_TRACE = {"plan_fault_paths", "validate_plan"}
+WITHOUT_TRACE = {
+    *("plan_fault_paths", "validate_plan"),
+    *("assess_placement", "forecast_power", "import_profiles", "fit_profiles"),
+}
 # About the caller and its own session: every token may.
 OF_CALLER = {"open_session", "get_session", "end_session"}
 INCLUDED = {TokenScope.OPERATE: {TokenScope.REPORT}}
