@@ -15,7 +15,7 @@ from api.schemas.faults import FAULT_SIMULATIONS
 from api.schemas.power import POWER_SIMULATIONS
 from api.schemas.remediation import CaseSpec
 from api.server.database_health import replica_name
-from api.server.routes.remediation import CASES
+from api.server.remediation import CASES
 from api.server.service import Service
 from api.server.settings import Settings
 from api.server.tokens import FIRST_START

@@ -16,7 +16,7 @@ from api.server.catalogues import TOPOLOGY
 from api.server.power_trees import BUDGETS
 from api.server.projects import ProjectAccess
 from api.server.quarantine import MAX_ACTIVE, load_state, node_views
-from api.server.routes.remediation import CASES
+from api.server.remediation import CASES
 from api.server.versioned import current
 from api.store import DiagnosisHead, DocumentRecord, Transaction
 from faults.diagnosis import FaultClass, Scope

@@ -22,8 +22,8 @@ from api.server.power_metrics import PowerState
 from api.server.power_trees import BUDGETS
 from api.server.problems import ProblemError
 from api.server.quarantine import MAX_ACTIVE, load_state, rules_in_force
+from api.server.remediation import CASES
 from api.server.remediation_metrics import mark_of
-from api.server.routes.remediation import CASES
 from api.server.service import Service, ServiceOf
 from api.server.targets import FREEZE, TARGETS
 from api.server.versioned import current

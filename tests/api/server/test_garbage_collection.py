@@ -13,7 +13,7 @@ from sqlalchemy import insert, text
 
 from api.server import Settings
 from api.server.garbage_collection import LEASE, collect_garbage, retention_of, run_garbage_collection
-from api.server.routes.remediation import CASES
+from api.server.remediation import CASES
 from api.store import (
     DiagnosisHead,
     LeaseRecord,
