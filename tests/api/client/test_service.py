@@ -39,7 +39,7 @@ from api.server.examples import bodies
 from faults.quarantine import NodeState, OperatorAction, PolicyMode
 from placement.formats.engine_writers import Engine
 from tests.api.client.audit_examples import AUDIT_EXAMPLES
-from tests.api.client.computation_examples import COMPUTATION_EXAMPLES, PATHS
+from tests.api.client.computation_examples import COMPUTATION_EXAMPLES
 from tests.api.client.console_examples import CONSOLE_EXAMPLES, TOKEN_REQUEST
 from tests.api.client.fault_examples import EVALUATION, FAULT_EXAMPLES, FAULT_SIMULATION, REPORT
 from tests.api.client.job_examples import JOB_EXAMPLES
@@ -387,12 +387,6 @@ async def test_a_diagnosis_quarantines_a_node(client: AsyncClient, sqlite_servic
     with pytest.raises(ConflictError):
         await client.reset_quarantine_breaker()
     assert [each.id async for each in client.iter_diagnoses()] == [crash.id, kept.id]
-
-
-async def test_fault_paths_are_planned_deterministically(client: AsyncClient) -> None:
-    answer = await client.plan_fault_paths(PATHS)
-    assert (answer.planned.greatest, answer.choices) == (1.0, None)
-    assert await client.plan_fault_paths(PATHS) == answer
 
 
 async def test_fault_simulations_are_created_once_per_key(client: AsyncClient) -> None:
