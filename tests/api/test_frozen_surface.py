@@ -165,7 +165,10 @@ def test_only_plan_and_the_catalogues_take_their_service_from_the_environment(pr
     by_environment = {command for command, variable in urls.items() if variable is not None}
     catalogues = {f"{kind} {verb}" for kind in ("gpus", "models", "offers", "topology") for verb in ("list", "show")}
     assert by_environment == {"plan"} | catalogues
-    assert urls.keys() - by_environment == {"place make", "power plan", "power simulate", "faults simulate", "sweep"}
+    assert urls.keys() - by_environment == {
+        *("place make", "place check", "power plan", "power simulate", "power forecast", "faults simulate"),
+        *("profiles import", "profiles fit", "sweep"),
+    }
 
 
 class TestJson:

@@ -77,3 +77,11 @@ def test_a_revoked_token_follows_no_longer(start_server: StartServer, sqlite_url
             admin.revoke_token(made.info.id)
             with pytest.raises(UnauthorizedError):
                 waiting.result(PATIENCE_S)
+
+
+def test_a_follower_that_leaves_makes_room(start_server: StartServer, sqlite_url: str) -> None:
+    server = start_server(sqlite_url, *BARE, event_followers="1")
+    freeze(server, times=1)
+    for _time in range(3):
+        with server.client() as client:
+            assert next(client.follow_events(after=0)).type == "fleet.frozen"
