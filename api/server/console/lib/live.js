@@ -1,8 +1,42 @@
-// Keeps a part of a page current: reads every few seconds and draws again only what has changed.
+// Keeps a part of a page current: reads after each change that the service reports, and every few seconds, because not
+// all that a page shows is an event. Draws again only what has changed.
 
 import { announce, h, put } from "./dom.js";
-import { pause } from "./api.js";
 import { problemBox } from "./ui.js";
+
+const FOLLOWED = 3; // times as long between two reads while the service reports changes
+const SOON_MS = 200; // one action may be several changes
+const BETWEEN_MS = 1000; // at least, between two reads
+let stream = null; // one for all parts of all pages
+const waiting = new Set();
+
+function follow() {
+  if (stream !== null && stream.readyState !== EventSource.CLOSED) return;
+  stream = new EventSource("v1/events?follow=true");
+  stream.addEventListener("change", () => waiting.forEach((wake) => wake()));
+}
+
+// Resolves soon after a change, at the latest after a time.
+function change(everyMs, signal) {
+  follow();
+  return new Promise((resolve, reject) => {
+    const begun = performance.now();
+    const isFollowing = stream.readyState === EventSource.OPEN;
+    const end = () => (waiting.delete(wake), resolve());
+    let timer = setTimeout(end, everyMs * (isFollowing ? FOLLOWED : 1));
+    const wake = () => {
+      waiting.delete(wake);
+      clearTimeout(timer);
+      timer = setTimeout(end, Math.max(SOON_MS, BETWEEN_MS - (performance.now() - begun)));
+    };
+    waiting.add(wake);
+    signal.addEventListener("abort", () => {
+      clearTimeout(timer);
+      waiting.delete(wake);
+      reject(signal.reason);
+    });
+  });
+}
 
 const nameOf = (element) => element.getAttribute("aria-label") ?? element.textContent;
 
@@ -28,7 +62,7 @@ export async function live(context, load, draw, { everyMs = 5000 } = {}) {
   await refresh();
   (async () => {
     while (!context.signal.aborted) {
-      await pause(everyMs, context.signal);
+      await change(everyMs, context.signal);
       if (document.hidden) continue;
       try {
         await refresh();
