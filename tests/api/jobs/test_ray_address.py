@@ -15,9 +15,7 @@ def test_the_address_of_the_control_service_is_accepted(address: str) -> None:
 
 
 def test_an_address_of_ray_client_is_refused() -> None:
-    with pytest.raises(
-        ValidationError, match="job_ray_address: must be `auto` or HOST:PORT, got 'ray://10.0.0.1:10001'"
-    ):
+    with pytest.raises(ValidationError, match="job_ray_address: must be `auto`"):
         Settings(job_ray_address="ray://10.0.0.1:10001")
 
 
