@@ -235,7 +235,7 @@ COMMANDS: Mapping[str, LazyCommand | LazyGroup] = {
     "sweeps": LazyCommand(_planning, "Read the sweeps that a service stores."),
     "placements": LazyCommand(_planning, "Read the placements that a service stores."),
     "jobs": LazyCommand(_service, "Follow and cancel the work that a service does."),
-    "nodes": LazyCommand(_service, "List the nodes of a service's fleet with their state, or show one."),
+    "nodes": LazyCommand(_service, "List the nodes of the fleet with their state, or show one."),
     "events": LazyCommand(_service, "Print what changes on a service, oldest first."),
     "targets": LazyCommand(_service, "Register running applications and assign plans to them."),
     "freeze": LazyCommand(_service, "Stop every write to every target, at once."),

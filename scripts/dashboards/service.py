@@ -41,9 +41,10 @@ def api() -> list[Panel]:
         ),
         durations(
             "Request duration",
-            "By percentile; without plans and health probes.",
+            "By percentile; without plans, events and health probes.",
             *quantiles(
-                "fleetwright_http_request_duration_seconds", where=f'{HERE}, route!~"/v1/plans|/livez|/readyz|/metrics"'
+                "fleetwright_http_request_duration_seconds",
+                where=f'{HERE}, route!~"/v1/plans|/v1/.*events|/livez|/readyz|/metrics"',
             ),
             width=8,
         ),

@@ -28,7 +28,10 @@ def events(
         ),
     ] = None,
 ) -> None:
-    """Print what changes on a service, oldest first.  With `-o json` each line is a JSON object."""
+    """Print what changes on a service, oldest first.
+
+    With `-o json` each line is a JSON object.
+    """
     begin = 0 if after is None and not follow else after
     with service.connect() as client:
         for event in client.follow_events(after=begin, types=types or (), follow=follow):

@@ -37,7 +37,7 @@ def nodes(
         bool | None, typer.Option("--diagnosed/--not-diagnosed", help="Only nodes with, or without, a diagnosis.")
     ] = None,
 ) -> None:
-    """List the nodes of a service's fleet with their state, or show one."""
+    """List the nodes of the fleet with their state, or show one."""
     if name is None:
         with service.connect() as client:
             found = list(itertools.islice(client.iter_nodes(state=state, gpu=gpu, has_diagnosis=diagnosed), most))

@@ -12,8 +12,8 @@ from tests.testbed.service import RunningService
 pytestmark = pytest.mark.anyio
 
 READS = {"GET"}
-# Without a job, but slow on purpose: a stream, a check of the audit; and one below /v1/plans.
-OTHERS = {"/v1/jobs/{id}/events", "/v1/audit/checkpoints", "/v1/plans/validate"}
+# Without a job, but slow on purpose: streams, a check of the audit; and one below /v1/plans.
+OTHERS = {"/v1/events", "/v1/jobs/{id}/events", "/v1/audit/checkpoints", "/v1/plans/validate"}
 
 
 def left_out(objective: str) -> re.Pattern[str]:

@@ -143,7 +143,18 @@ def test_result_and_bound_are_at_least_as_good_as_those_of_the_search(tokens: li
     exact = solved(loads, layout=layout, limits=LIMITS)
     assert exact.bound <= exact.imbalance <= searched
     assert lower_bound(loads, layout=layout)[0] <= exact.imbalance * (1 + MILLIONTH)
-    assert searched <= 1.01 * exact.imbalance
+
+
+@pytest.mark.parametrize(("slots", "gpus", "mean", "most"), [(8, 4, 0.0, 0.0), (12, 6, 0.0, 0.0), (16, 8, 0.005, 0.03)])
+def test_the_search_comes_close_to_the_exact_result(slots: int, gpus: int, mean: float, most: float) -> None:
+    # Not for all loads: of 1, 1, 1, 1, 1, 22, 119 and 192 on 8 GPUs the search makes 1.142, the program 1.082.
+    layout, above = Layout.even(slots=slots, gpus=gpus, nodes=1), []
+    for seed in range(20):
+        loads = np.random.default_rng(seed).integers(1, 1000, size=(1, 8)).astype(np.float64)
+        searched = imbalance(incumbent(loads, layout=layout), loads, layout=layout).mean
+        above.append(searched / solved(loads, layout=layout, limits=LIMITS).imbalance - 1)
+    assert np.mean(above) <= mean + MILLIONTH
+    assert max(above) <= most + MILLIONTH
 
 
 def test_a_gap_within_the_limit_ends_the_search() -> None:
