@@ -49,7 +49,7 @@ test: test-unit test-parts ## run every test; parts this machine cannot have are
 
 test-unit: install ## run the tests that need no real part: decision packages, service, command line, chart
 	$(call say,"unit tests")
-	$(BIN)/pytest --numprocesses 2 --dist worksteal $(APART) -m "not postgres"
+	$(BIN)/pytest --numprocesses 3 --dist worksteal $(APART) -m "not postgres"
 
 test-parts: install ## run the tests on real parts: processes, network namespaces, databases, Prometheus, Kubernetes, Ray
 	$(call say,"processes and network namespaces and real PostgreSQL and Prometheus and Kubernetes")

@@ -90,13 +90,14 @@ def test_concurrent_clients_lose_no_update(start_server: StartServer, postgres_u
     assert server_errors(metrics) == before
 
 
-def test_kill_9_loses_no_acknowledged_write(start_server: StartServer, database_url: str) -> None:
-    server = start_server(database_url, **UNLIMITED)
+def test_kill_9_loses_no_acknowledged_write(start_server: StartServer, sqlite_url: str) -> None:
+    """On PostgreSQL `test_service_chaos` kills the service, too."""
+    server = start_server(sqlite_url, **UNLIMITED)
     acknowledged: set[str] = set()
     planned: dict[str, str] = {}  # idempotency key -> id of the plan that was acknowledged
     for round_number in range(KILLS):
         asyncio.run(_write_until_killed(server, acknowledged, planned, round_number))
-        server = start_server(database_url, **UNLIMITED)
+        server = start_server(sqlite_url, **UNLIMITED)
         with server.client() as api:
             stored = {target.name for target in api.iter_targets()}
             assert acknowledged <= stored, f"lost: {sorted(acknowledged - stored)}"

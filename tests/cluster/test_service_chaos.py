@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+import zlib
 from collections.abc import Callable, Iterator, Sized
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -58,13 +59,16 @@ class Load:
         """Send each plan with one key until it is acknowledged."""
         for number in itertools.count():
             key = f"p{planner}-{number}"
-            body = heavy_plan(number + 500 * planner, workloads=2, time_limit_s=2.0)
             while key not in self.plans:
-                response = self._send("POST", "/v1/plans", body, {"Idempotency-Key": key})
+                response = self.send_plan(key)
                 if self.stopped.is_set():
                     return
                 if response is not None and response.status_code == 201:
                     self.plans[key] = response.json()["id"]
+
+    def send_plan(self, key: str) -> httpx.Response | None:
+        body = heavy_plan(zlib.crc32(key.encode()), workloads=2, time_limit_s=2.0)
+        return self._send("POST", "/v1/plans", body, {"Idempotency-Key": key})
 
     def request_jobs(self) -> None:
         for number in itertools.count():
@@ -211,6 +215,9 @@ def test_nothing_acknowledged_is_lost(
             assert load.targets <= {each.name for each in api.iter_targets()}
             for key, plan_id in load.plans.items():
                 assert api.get_plan(plan_id).id == plan_id, key
+                again = load.send_plan(key)
+                assert again is not None
+                assert again.json()["id"] == plan_id, "executed once, same response again"
             for job_id in load.jobs:
                 ended = wait_for(partial(api.get_job, job_id), lambda job: job.state.is_final, what=f"end of {job_id}")
                 assert ended.state is JobState.SUCCEEDED or ended.problem is not None, ended

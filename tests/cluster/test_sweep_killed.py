@@ -16,7 +16,7 @@ from tests.testbed.waiting import wait_for
 from tests.testbed.workers import Table, running_worker
 
 POINTS = 24
-KILLS = 30 if SOAK else 3
+KILLS = 30 if SOAK else 1
 SWEEP = {"request": plan_request(), "axes": [{"knob": "rate", "factors": [1 + step / 10 for step in range(POINTS)]}]}
 
 
