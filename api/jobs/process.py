@@ -17,9 +17,10 @@ import sys
 import time
 import traceback
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
+from pathlib import Path
 from typing import Any, Final
 
 from api.jobs.executor import Limits
@@ -115,7 +116,7 @@ def work_in_process(messages: Connection, task: Task, limits: Limits) -> None:
     """Do a job in this process, and send its progress and its end."""
     _end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker decides
-    os.nice(NICENESS[limits.lane])
+    lower_priority(NICENESS[limits.lane])
     # A second line of defence, for growth between two checks of the watch.
     if (now_mib := _data_mib()) is not None:
         ceiling = (now_mib + 2 * limits.memory_mib) * MIB
@@ -174,6 +175,14 @@ def _end_with_parent() -> None:
     """End this process when the process it was forked from ends, however that happens."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def lower_priority(niceness: int) -> None:
+    """Run after the service.  Linux may group processes by session, and niceness then counts only within a session."""
+    os.nice(niceness)
+    with suppress(OSError):
+        os.setsid()
+        Path("/proc/self/autogroup").write_text(str(niceness))
 
 
 def _resident_mib(pid: int | None) -> float:

@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+import multiprocessing
 import os
 import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import pytest
 from api.jobs.catalogues import CatalogueText
 from api.jobs.executor import Limits
 from api.jobs.outcome import Finished, JobFailure, JobLimits, Solved, Task
-from api.jobs.process import ProcessExecutor
+from api.jobs.process import ProcessExecutor, lower_priority
 from api.schemas.jobs import Lane
 from tests.api.server.test_plans import plan_request
 from tests.testbed.proc import thread_count
@@ -153,3 +155,22 @@ def job_processes() -> list[int]:
 
 def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def priority_of_a_job(answers: "SimpleQueue[tuple[int, bool, str]]") -> None:
+    lower_priority(7)
+    path = Path("/proc/self/autogroup")
+    group = path.read_text() if path.exists() else "nice 7"
+    answers.put((os.nice(0), os.getsid(0) == os.getpid(), group))
+
+
+def test_a_job_has_a_session_of_its_own_with_its_niceness() -> None:
+    """Linux may share the processor between sessions first, and only then by niceness."""
+    context = multiprocessing.get_context("spawn")
+    answers = context.SimpleQueue()
+    process = context.Process(target=priority_of_a_job, args=(answers,))
+    process.start()
+    niceness, leads_session, group = answers.get()
+    process.join()
+    assert (niceness, leads_session) == (os.nice(0) + 7, True)
+    assert group.strip().endswith("nice 7")
