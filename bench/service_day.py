@@ -42,7 +42,7 @@ SAMPLE_S: Final = 2.0
 A_DAY: Final = {  # requests
     "read": 3 * 8_640 + 8_640,  # three dashboards and a console, every ten seconds
     "scrape": 5_760,
-    "write": 43_200,  # reports of 30 controllers each minute, and a replaced target for each
+    "write": 43_200,  # 30 controllers: a report every two minutes, and as many replaced targets
     "renew": 8_640,
     "plan": 1_440,
     "heavy": 24,

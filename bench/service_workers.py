@@ -58,7 +58,7 @@ def _measured(server: PostgresServer, folder: Path, *, workers: int, plans: int)
         for worker in running:
             worker.wait_ready(partial(_has_started, worker))
         jobs = table.add_all(map(_request, range(plans)), kind="plan")
-        with _most_threads([worker.pid for worker in running]) as most:
+        with _max_threads([worker.pid for worker in running]) as max_threads:
             wait_for(
                 lambda: table.count_ended(jobs), lambda n: n == plans, what="plans", timeout_s=WAIT_S, interval_s=1
             )
@@ -75,7 +75,7 @@ def _measured(server: PostgresServer, folder: Path, *, workers: int, plans: int)
         "plans_per_min": plans / wall_s * 60,
         "busy_slots": busy_s / wall_s,
         "cpu_s": sum(job.cpu_s or 0.0 for job in ended),
-        "threads_per_job": most[0],
+        "threads_per_job": max_threads[0],
     }
 
 
@@ -84,18 +84,18 @@ def _has_started(worker: Process) -> bool:
 
 
 @contextmanager
-def _most_threads(pids: list[int]) -> Iterator[list[int]]:
+def _max_threads(pids: list[int]) -> Iterator[list[int]]:
     """Sample the threads of the processes of jobs, and of the one that each worker forks them from."""
-    most, stop = [0], threading.Event()
+    found, stop = [0], threading.Event()
 
     def sample() -> None:
         while not stop.wait(SAMPLE_S):
-            most[0] = max([most[0], *(thread_count(child) for pid in pids for child in descendants(pid))])
+            found[0] = max([found[0], *(thread_count(child) for pid in pids for child in descendants(pid))])
 
     thread = threading.Thread(target=sample, daemon=True)
     thread.start()
     try:
-        yield most
+        yield found
     finally:
         stop.set()
         thread.join()

@@ -132,7 +132,7 @@ async def _store_diagnosis(tx: Transaction, job: JobRecord, solved: Solved, now:
 
 
 async def _replay_inputs(tx: Transaction, job: JobRecord, _request: str) -> Mapping[str, Any]:
-    diagnosis_id = _last_part(job.subject)
+    diagnosis_id = job.subject_id
     head, packed = await tx.diagnoses.get(diagnosis_id), await tx.diagnoses.bundle(diagnosis_id)
     if head is None or packed is None:
         raise UnknownNameError(kind="diagnosis", name=diagnosis_id, known=())
@@ -163,7 +163,7 @@ async def _gather_computation(
 
 
 async def _placement_text(tx: Transaction, job: JobRecord, _request: str) -> Mapping[str, Any]:
-    placement_id = _last_part(job.subject)
+    placement_id = job.subject_id
     stored = await tx.results.get(kind=PLACEMENT_KIND.type.name, result_id=placement_id)
     if stored is None:
         raise UnknownNameError(kind="placement", name=placement_id, known=())
@@ -238,7 +238,3 @@ async def _audit(
         request_id=job.request_id,
         project=job.project,
     )
-
-
-def _last_part(subject: str | None) -> str:
-    return (subject or "").rpartition("/")[2]

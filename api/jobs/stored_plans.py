@@ -40,7 +40,7 @@ VERSIONS: Final = "versions"
 async def gather_both(tx: Transaction, job: JobRecord, request: str) -> Mapping[str, Any]:
     """Read both plans of a comparison."""
     other = read_body(ComparisonRequest, request).other
-    before, after = await _stored(tx, _id_of(job)), await _stored(tx, other)
+    before, after = await _stored(tx, job.subject_id), await _stored(tx, other)
     return {"before": (before.result, before.request), "after": (after.result, after.request)}
 
 
@@ -59,7 +59,7 @@ def compare(task: Task, report: Report) -> Solved:
 
 async def gather_planned(tx: Transaction, job: JobRecord, _request: str) -> Mapping[str, Any]:
     """Read a plan, its request, and the catalogues that it was solved with, as far as they are still stored."""
-    stored = await _stored(tx, _id_of(job))
+    stored = await _stored(tx, job.subject_id)
     recorded = json.loads(stored.head.inputs) if stored.head.inputs is not None else {}
     texts, versions = await catalogue_texts(tx, *CATALOGUES), []
     is_same_release = recorded.get("release") == version("fleetwright")
@@ -169,7 +169,3 @@ def _versions(task: Task, request: PlanRequest) -> tuple[CatalogueVersion, ...]:
 
 def _mix(found: Plan) -> dict[tuple[str, str], int]:
     return {(entry.workload, entry.option): entry.count for entry in found.allocation}
-
-
-def _id_of(job: JobRecord) -> str:
-    return (job.subject or "").rpartition("/")[2]

@@ -2,7 +2,7 @@
 
 The job runs twice.  The first time it checks the grid and returns `Expanded`: in the transaction that ends the run, the
 points are stored as jobs whose parent it is, and its state becomes `waiting`.  Once no point is left, any worker queues
-it again (`parents`), and the second run joins the points.  A point reads the request of its parent, so that a grid of
+it again, and the second run joins the points.  A point reads the request of its parent, so that a grid of
 ten thousand points stores the request once; and its parent's catalogues, so that all points use the same.
 """
 

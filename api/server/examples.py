@@ -1,7 +1,7 @@
 """Examples of every request body, for the OpenAPI document and for the tests of both clients.
 
-They tell one story, in the order of `bodies`: a service that starts empty accepts each of them under the names in
-`NAMES`.  A test sends them all.  The moments are those of the tests.
+A service without documents accepts them in the order of `bodies`, each under its names in `NAMES`; a test sends them
+all.  The moments are those of the tests.
 """
 
 from collections.abc import Mapping

@@ -233,6 +233,11 @@ class JobRecord:
     trace: str | None = None  # the traceparent of its request
     naming: str | None = None  # JSON: name and labels of the result
 
+    @property
+    def subject_id(self) -> str:
+        """Return the id in the path of the subject, such as `plans/ID`."""
+        return (self.subject or "").rpartition("/")[2]
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerRecord:

@@ -90,7 +90,7 @@ class SloValidator:
         if found.best is not None and found.best.plan is not None:
             best, is_cut = self._trimmed(what_if, found.best.plan)
             return self._proven(best, is_cut=is_cut or found.is_cut)
-        chosen = _most_headroom(found)
+        chosen = _with_max_headroom(found)
         return self._proven(chosen.plan if chosen is not None and chosen.plan else trials, is_cut=found.is_cut)
 
     def _trimmed(self, what_if: WhatIf, trials: Scenarios) -> tuple[Scenarios, bool]:
@@ -271,7 +271,7 @@ def _tightness_text(found: Tightness) -> str:
     return f"not tight: the replay also holds with one replica less of {spare}"
 
 
-def _most_headroom(found: Headroom[Scenarios]) -> Trial[Scenarios] | None:
+def _with_max_headroom(found: Headroom[Scenarios]) -> Trial[Scenarios] | None:
     planned = [trial for trial in found.trials if trial.plan is not None]
     return min(planned, key=lambda trial: sum(trial.utilisations.values()), default=None)
 

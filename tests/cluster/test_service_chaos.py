@@ -194,16 +194,16 @@ def test_nothing_acknowledged_is_lost(
     with ExitStack() as running:
         database = running.enter_context(running_postgres(postgres_programs, log_dir=tmp_path, fsync=True))
         Migrations(database.url()).upgrade()
-        all_of_it = Installation(database=database, start_server=start_server, log_dir=tmp_path, load=load)
-        running.enter_context(stopped_at_the_end(all_of_it))
-        all_of_it.start_service()
-        all_of_it.start_worker()
+        installation = Installation(database=database, start_server=start_server, log_dir=tmp_path, load=load)
+        running.enter_context(stopped_at_the_end(installation))
+        installation.start_service()
+        installation.start_worker()
         failures: tuple[Callable[[], None], ...] = (
-            all_of_it.kill_database,
-            all_of_it.kill_service,
-            all_of_it.terminate_service,
-            all_of_it.kill_worker,
-            all_of_it.terminate_worker,
+            installation.kill_database,
+            installation.kill_service,
+            installation.terminate_service,
+            installation.kill_worker,
+            installation.terminate_worker,
         )
         with under_load(load):
             for failure in failures * ROUNDS:
@@ -211,7 +211,7 @@ def test_nothing_acknowledged_is_lost(
                 load.wait_for_more(load.targets, PROGRESS)
             load.wait_for_more(load.plans, 1)
 
-        with all_of_it.server.client() as api:
+        with installation.server.client() as api:
             assert load.targets <= {each.name for each in api.iter_targets()}
             for key, plan_id in load.plans.items():
                 assert api.get_plan(plan_id).id == plan_id, key

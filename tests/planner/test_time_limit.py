@@ -1,6 +1,6 @@
 """The time limit of a request limits the whole plan, and the plan names the phases that it cut.
 
-A fake clock moves only while the planner solves or replays, by as much as a test says.
+A simulated clock advances only while the planner solves or replays, by an amount that the test sets.
 """
 
 from dataclasses import dataclass, field, replace
