@@ -24,7 +24,7 @@ export async function page(context) {
   const head = h("div", { class: "head" }, h("p", { class: "crumbs" }, link("#/plans", "Plans"), " / sweep"), h("h1", {}, "Sweep"), h("p", { class: "lead" }, "Plan one request several times, with its rate or its latency limits multiplied by each factor."));
   if (!base && !shown) return [head, empty("There is no plan to start from.", h("div", { class: "buttons" }, h("a", { class: "button primary", href: "#/plans/new" }, "New plan")))];
   const axis = query.get("axis") === "slo" ? "slo" : "rate";
-  const holder = h("div", { class: "rows" }, shown && drawn(shown));
+  const holder = h("div", { class: "rows gap" }, shown && drawn(shown));
   const running = h("div", {});
 
   const bases = recent.items.map((plan) => [plan.id, `${short(plan.id)} · ${plan.cost_usd_per_h === null ? plan.status : usd(plan.cost_usd_per_h)}`]);
