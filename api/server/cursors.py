@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
-from fastapi import Depends, Query
+from fastapi import Query
 
 from api.schemas.pages import Cursor, Page, PageLimit
+from api.server.dependencies import parameters_of
 from api.server.problems import ProblemError, invalid
 
 ItemT = TypeVar("ItemT")
@@ -42,7 +43,7 @@ class PageQuery:
         return Page[ItemT](items=items, next_cursor=write_cursor(position(items[-1])) if more else None)
 
 
-Paging = Annotated[PageQuery, Depends()]
+Paging = Annotated[PageQuery, parameters_of(PageQuery)]
 
 
 def write_cursor(position: str | int) -> str:

@@ -15,7 +15,7 @@ from api.server.problems import ProblemError, invalid
 from api.store import Transaction
 
 
-def lease_term(
+async def lease_term(
     header: Annotated[
         str | None,
         Header(

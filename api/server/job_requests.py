@@ -37,7 +37,7 @@ ACCEPTED: Responses = {
 }
 
 
-def _prefer(
+async def _prefer(
     prefer: Annotated[
         str | None,
         Header(

@@ -42,7 +42,7 @@ class ProjectAccess:
 WHOLE_FLEET: Final = ProjectAccess()
 
 
-def project_access(
+async def project_access(
     request: Request,
     header: Annotated[
         str | None,

@@ -16,7 +16,7 @@ ACTOR = StringConstraints(pattern=r"^[!-~]{1,200}$")
 _NAME: Final = TypeAdapter(ResultName)
 
 
-def _naming(
+async def _naming(
     name: Annotated[ResultName | None, Query(description="Name of the result, for people.")] = None,
     labels: Annotated[
         str | None,

@@ -7,7 +7,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response, StreamingResponse
 
 from api.jobs.audit_check import AUDIT_CHECK, AuditCheckRequest, anchor_of, place_of
@@ -16,6 +16,7 @@ from api.schemas.pages import Page
 from api.server.audit_query import AuditQuery, shown_action, shown_subject
 from api.server.auth import Auditor, Principal
 from api.server.cursors import Paging
+from api.server.dependencies import parameters_of
 from api.server.job_requests import ACCEPTED, PREFER, run_job
 from api.server.jobs import NewJob, raise_failure
 from api.server.openapi import Responses, problems
@@ -43,7 +44,7 @@ async def list_audit(
     service: ServiceOf,
     _principal: Auditor,
     paging: Paging,
-    query: Annotated[AuditQuery, Depends()],
+    query: Annotated[AuditQuery, parameters_of(AuditQuery)],
 ) -> Page[AuditEntry] | Response:
     """Entries, newest first.  With `Accept: application/x-ndjson` all chosen entries as they were written, oldest
     first, one JSON object a line, whatever the limit.

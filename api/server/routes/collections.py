@@ -38,19 +38,19 @@ class CollectionText:
     deletes: OperationText | None = None  # not allowed
 
 
-def _whole_fleet() -> ProjectAccess:
+async def _whole_fleet() -> ProjectAccess:
     return WHOLE_FLEET
 
 
-def _no_lease() -> None:
+async def _no_lease() -> None:
     return None
 
 
-def _no_dry_run() -> bool:
+async def _no_dry_run() -> bool:
     return False
 
 
-def _dry_run(
+async def _dry_run(
     dry_run: Annotated[  # noqa: FBT002 - a query parameter
         bool, Query(description="Check the write, and respond with what it would store; store nothing.")
     ] = False,

@@ -64,13 +64,13 @@ def _files_below(folder: Traversable, *, prefix: str) -> list[tuple[str, StaticF
 
 
 @router.get("/", name="Console")
-def page(if_none_match: IfNoneMatch = None) -> Response:
+async def page(if_none_match: IfNoneMatch = None) -> Response:
     """The page of the console."""
     return _send(PAGE, if_none_match)
 
 
 @router.get("/console/{path:path}", name="File of the console")
-def file(path: str, if_none_match: IfNoneMatch = None) -> Response:
+async def file(path: str, if_none_match: IfNoneMatch = None) -> Response:
     """A module, a style sheet or an icon."""
     return _send(path, if_none_match)
 

@@ -5,7 +5,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 from pydantic_core import to_jsonable_python
 
@@ -15,6 +15,7 @@ from api.schemas.pages import Page
 from api.schemas.results import RequestT, ResultHead
 from api.server.auth import Planner, Reader
 from api.server.cursors import Paging
+from api.server.dependencies import parameters_of
 from api.server.idempotency import IdempotencyKey
 from api.server.job_requests import ACCEPTED, PREFER, run_job, run_raw_job, text_of
 from api.server.openapi import WITH_BODY, Responses, problems
@@ -111,7 +112,7 @@ def _read_routes(kind: ResultKind[Any, Any]) -> APIRouter:
         _principal: Reader,
         project: ProjectOf,
         paging: Paging,
-        query: Annotated[ResultQuery, Depends(SolvedQuery if stored.has_status else ResultQuery)],
+        query: Annotated[ResultQuery, parameters_of(SolvedQuery if stored.has_status else ResultQuery)],
     ) -> Page[Any]:
         before, chosen = paging.start(str), query.chosen()
         async with service.store.reading() as tx:
