@@ -93,8 +93,12 @@ class Collection(Generic[SpecT, ShownT]):
 
     async def get(self, tx: Transaction, name: str, *, project: ProjectAccess = WHOLE_FLEET) -> Entry[SpecT]:
         """Return the document; 404 where the project has none."""
-        found = self._entry(name, await current(tx, self._key(name)))
-        if self.owned and not project.includes(found.project):
+        return self.entry(await self.stored(tx, name, project=project))
+
+    async def stored(self, tx: Transaction, name: str, *, project: ProjectAccess = WHOLE_FLEET) -> DocumentRecord:
+        """Return the document as stored; 404 where the project has none."""
+        found = await tx.documents.head(kind=self.kind, name=name)
+        if found is None or found.body is None or (self.owned and not project.includes(found.project)):
             raise not_found(f"{self.label} {name!r}")
         return found
 
@@ -104,10 +108,10 @@ class Collection(Generic[SpecT, ShownT]):
 
     async def page(
         self, tx: Transaction, *, after: str | None, limit: int, project: ProjectAccess = WHOLE_FLEET
-    ) -> list[Entry[SpecT]]:
+    ) -> list[DocumentRecord]:
+        """Return the first documents after a name, as stored."""
         visible = project.visible if self.owned else None
-        found = await tx.documents.heads(kind=self.kind, after=after, limit=limit, project=visible)
-        return [self.entry(each) for each in found]
+        return await tx.documents.heads(kind=self.kind, after=after, limit=limit, project=visible)
 
     async def all(self, tx: Transaction) -> AsyncIterator[Entry[SpecT]]:
         async for each in self.heads(tx):
