@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import Select, func, insert, or_, select, update
+from sqlalchemy import Select, bindparam, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from api.store.audit_chain import ENTRY_COLUMNS, HEAD_ID, ChainPlace, check_connection, link_hash
@@ -38,6 +38,13 @@ class AuditFilter:
 
 ALL_ENTRIES = AuditFilter()
 
+# Built once: every write runs them.
+_HEAD: Final = select(AuditHeadRow.seq, AuditHeadRow.hash).where(AuditHeadRow.id == HEAD_ID)
+_LOCK_HEAD: Final = f"SELECT seq, hash FROM {AuditHeadRow.__tablename__} WHERE id = {HEAD_ID} FOR UPDATE"  # noqa: S608 - constants
+_SET_HEAD: Final = (
+    update(AuditHeadRow).where(AuditHeadRow.id == HEAD_ID).values(seq=bindparam("new_seq"), hash=bindparam("new_hash"))
+)
+
 
 class AuditRepository(Repository):
     """Keeps the chain.  `observe_lock_wait_s` receives how long a lock of its head took."""
@@ -47,6 +54,7 @@ class AuditRepository(Repository):
     ) -> None:
         super().__init__(connection)
         self._observe_lock_wait_s = observe_lock_wait_s
+        self._head: ChainPlace | None = None  # once this transaction has locked it
 
     async def append(
         self,
@@ -73,7 +81,7 @@ class AuditRepository(Repository):
 
     async def append_all(self, new: Sequence[NewAuditEntry]) -> list[AuditRecord]:
         """Append entries in their order, with one lock of the head."""
-        head = await self.head(lock=True)
+        head = await self._locked()
         linked = head.hash
         entries: list[AuditRecord] = []
         rows: list[dict[str, Any]] = []
@@ -85,9 +93,8 @@ class AuditRepository(Repository):
             rows.append(values | {"detail": detail_json, "hash": linked, "project": project})
             entries.append(AuditRecord(**values, detail=detail, hash=linked))
         await self._connection.execute(insert(AuditRow), rows)
-        await self._connection.execute(
-            update(AuditHeadRow).where(AuditHeadRow.id == HEAD_ID).values(seq=rows[-1]["seq"], hash=linked)
-        )
+        self._head = ChainPlace(rows[-1]["seq"], linked)
+        await self._connection.execute(_SET_HEAD, {"new_seq": self._head.seq, "new_hash": self._head.hash})
         return entries
 
     async def lock(self) -> None:
@@ -96,9 +103,7 @@ class AuditRepository(Repository):
         Other rows are then free, unless a replica of release 0.2.0 holds one while it waits for the audit.  A short
         lock timeout ends this transaction, which runs again, before the database detects a deadlock and ends either.
         """
-        await self.head(lock=True)
-        if self._connection.dialect.name == "postgresql":
-            await self._connection.exec_driver_sql(f"SET LOCAL lock_timeout = {ROW_LOCK_TIMEOUT_MS}")
+        await self._locked()
 
     async def page(self, *, before_seq: int | None, limit: int, chosen: AuditFilter = ALL_ENTRIES) -> list[AuditRecord]:
         """Return the newest of the chosen entries before a number."""
@@ -135,15 +140,25 @@ class AuditRepository(Repository):
             lambda connection: check_connection(connection, full=True).first_broken_seq
         )
 
-    async def head(self, *, lock: bool = False) -> ChainPlace:
+    async def head(self) -> ChainPlace:
         """Return the end of the chain."""
-        query = select(AuditHeadRow.seq, AuditHeadRow.hash).where(AuditHeadRow.id == HEAD_ID)
-        started_s = time.monotonic()
-        row = (await self._connection.execute(query.with_for_update() if lock else query)).one()
-        if lock and self._observe_lock_wait_s is not None:
-            self._observe_lock_wait_s("audit", time.monotonic() - started_s)
-            self._observe_lock_wait_s = None  # the transaction holds it from now on
+        row = (await self._connection.execute(_HEAD)).one()
         return ChainPlace(row.seq, row.hash)
+
+    async def _locked(self) -> ChainPlace:
+        """Return the end of the chain, which this transaction alone may change until it ends."""
+        if self._head is None:
+            started_s = time.monotonic()
+            if self._connection.dialect.name == "postgresql":  # in one round trip: all other writers wait from here on
+                limit = f"SET LOCAL lock_timeout = {ROW_LOCK_TIMEOUT_MS}"
+                found = await self._connection.exec_driver_sql(f"{_LOCK_HEAD}; {limit}")
+            else:  # the transaction holds the lock of the database already
+                found = await self._connection.execute(_HEAD)
+            row = found.one()
+            self._head = ChainPlace(row.seq, row.hash)
+            if self._observe_lock_wait_s is not None:
+                self._observe_lock_wait_s("audit", time.monotonic() - started_s)
+        return self._head
 
     async def add_checkpoint(self, checkpoint: CheckpointRecord) -> None:
         """Keep a place up to which a check found the chain intact; one that is known stays as it is."""

@@ -13,6 +13,8 @@ from typing import Any, Final
 from sqlalchemy import (
     CursorResult,
     Executable,
+    Integer,
+    String,
     and_,
     bindparam,
     delete,
@@ -64,7 +66,9 @@ class Repository:
         self._connection = connection
 
     async def _rows(self, query: Executable, values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        return [dict(row) for row in (await self._connection.execute(query, values)).mappings()]
+        found = await self._connection.execute(query, values)
+        names = tuple(found.keys())
+        return [dict(zip(names, row, strict=True)) for row in found]
 
     async def _row(self, query: Executable, values: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
         return next(iter(await self._rows(query, values)), None)
@@ -113,7 +117,8 @@ class DocumentRepository(Repository):
         found: list[DocumentRecord] = []
         batch_size = limit if project is None else max(limit, SCANNED_PER_QUERY)
         while True:
-            batch = [DocumentRecord(**row) for row in await self._rows(_heads(kind, after=after, limit=batch_size))]
+            values = {"kind": kind, "after": after or "", "limit": batch_size}
+            batch = [DocumentRecord(**row) for row in await self._rows(_HEADS, values)]
             found += [head for head in batch if head.body is not None and project in (None, head.project)]
             if len(batch) < batch_size or len(found) >= limit:
                 return found[:limit]
@@ -130,10 +135,7 @@ class DocumentRepository(Repository):
         created_by: str,
         project: str = DEFAULT_PROJECT,
     ) -> DocumentRecord:
-        """Add the version after `after`; ConflictError when `after` is not the newest."""
-        newest = await self.head(kind=kind, name=name)
-        if (newest.version if newest is not None else 0) != after:
-            raise ConflictError(f"{kind}/{name} has changed")
+        """Add the version after `after`, the newest that was read; ConflictError when there is one already."""
         new = DocumentRecord(
             kind=kind,
             name=name,
@@ -144,7 +146,7 @@ class DocumentRepository(Repository):
             project=project,
         )
         try:
-            await self._connection.execute(insert(DocumentRow).values(**asdict(new)))
+            await self._connection.execute(_INSERT_DOCUMENT, asdict(new))
         except IntegrityError as error:
             raise ConflictError(f"{kind}/{name} has changed") from error
         return new
@@ -163,16 +165,15 @@ def _versions(kind: str, name: str) -> Any:
     return select(DocumentRow.__table__).where(DocumentRow.kind == kind, DocumentRow.name == name)
 
 
-def _heads(kind: str, *, after: str | None, limit: int) -> Any:
-    """Select the newest versions, deletions included.
+def _heads() -> Any:
+    """Select the newest versions of up to `limit` documents of a kind after a name, deletions included.
 
     The query steps from name to name through the primary key, so that old versions cost nothing.
     """
+    kind, limit = bindparam("kind", type_=String()), bindparam("limit", type_=Integer())
     of_kind = DocumentRow.kind == kind
     first = select(func.min(DocumentRow.name).label("name"), literal(1).label("number")).where(of_kind)
-    if after is not None:
-        first = first.where(DocumentRow.name > after)
-    names = first.cte("names", recursive=True)
+    names = first.where(DocumentRow.name > bindparam("after", type_=String())).cte("names", recursive=True)
     following = select(func.min(DocumentRow.name)).where(of_kind, DocumentRow.name > names.c.name).scalar_subquery()
     is_full = names.c.number >= limit
     names = names.union_all(select(following, names.c.number + 1).where(names.c.name.is_not(None), ~is_full))
@@ -184,6 +185,10 @@ def _heads(kind: str, *, after: str | None, limit: int) -> Any:
         .where(of_kind, DocumentRow.version == newest.scalar_subquery())
         .order_by(DocumentRow.name)
     )
+
+
+_HEADS: Final = _heads()
+_INSERT_DOCUMENT: Final = insert(DocumentRow)
 
 
 class DiagnosisRepository(Repository):
@@ -250,7 +255,7 @@ class StatusRepository(Repository):
         await self._upsert(TargetStatusRow, {"target": values.pop("target")}, values)
 
     async def get(self, target: str) -> StatusRecord | None:
-        row = await self._row(select(TargetStatusRow.__table__).where(TargetStatusRow.target == target))
+        row = await self._row(_STATUS, {"target": target})
         return StatusRecord(**row) if row is not None else None
 
     async def all(self) -> list[StatusRecord]:
@@ -267,6 +272,9 @@ class StatusRepository(Repository):
         await self._connection.execute(delete(TargetStatusRow).where(TargetStatusRow.target == target))
 
 
+_STATUS: Final = select(TargetStatusRow.__table__).where(TargetStatusRow.target == bindparam("target"))
+
+
 class WriteProbeRepository(Repository):
     """Keeps one row of each replica, which it writes only to check that the database takes writes."""
 
@@ -279,7 +287,7 @@ class LeaseRepository(Repository):
 
     async def get(self, name: str) -> LeaseRecord | None:
         """Return None for a lease that never had a holder."""
-        row = await self._row(select(LeaseRow.__table__).where(LeaseRow.name == name))
+        row = await self._row(_LEASE, {"name": name})
         return LeaseRecord(**row) if row is not None else None
 
     async def page(self, *, after: str | None, limit: int) -> list[LeaseRecord]:
@@ -301,6 +309,9 @@ class LeaseRepository(Repository):
         done: CursorResult[Any] = await self._connection.execute(query)
         if done.rowcount != 1:
             raise ConflictError(f"lease {lease.name!r} was changed at the same time")
+
+
+_LEASE: Final = select(LeaseRow.__table__).where(LeaseRow.name == bindparam("name"))
 
 
 class ReplyRepository(Repository):

@@ -52,7 +52,8 @@ def write(database_url: str, count: int, *, action: str = "plan.created") -> Non
 async def write_to(store: Store, count: int, *, action: str = "plan.created") -> None:
     for number in range(count):
         async with store.transaction() as tx:
-            head = await tx.audit.head(lock=True)
+            await tx.audit.lock()
+            head = await tx.audit.head()
             plan_id = f"{head.seq:036}"
             summary = ResultSummary(kind="plan", id=plan_id, created_at=NOW, created_by="token:é", summary="{}")
             await tx.results.add(StoredResult(head=summary, request="{}", result=f'"{"r" * number}"'))

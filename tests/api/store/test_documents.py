@@ -40,8 +40,8 @@ async def test_versions_count_up_from_one_and_stay_readable(store: Store) -> Non
     assert [version.version for version in listed] == [2, 1]
 
 
-@pytest.mark.parametrize("after", [0, 1, 3, 7])
-async def test_only_the_version_after_the_newest_can_be_added(store: Store, after: int) -> None:
+@pytest.mark.parametrize("after", [0, 1])
+async def test_a_version_is_added_once(store: Store, after: int) -> None:
     await add(store, after=0)
     await add(store, after=1)
     with pytest.raises(ConflictError, match="gpus/a has changed"):
