@@ -7,9 +7,10 @@ guessable passwords).  The comparison takes constant time.
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Annotated
 
@@ -144,7 +145,8 @@ def actor_of(token_id: str) -> str:
     return f"token:{token_id}"
 
 
-def known_scopes(stored: Iterable[str]) -> frozenset[TokenScope]:
+@lru_cache(maxsize=64)
+def known_scopes(stored: frozenset[str]) -> frozenset[TokenScope]:
     """Return the scopes that this release knows; a newer release may have stored others."""
     return frozenset(TokenScope(scope) for scope in stored if scope in set(TokenScope))
 

@@ -2,11 +2,14 @@
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request, Response
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
+from starlette.routing import Match
+from starlette.types import Scope
 
 from api.server.auth import RequireScope
 from api.server.bodies import BodyRule, BodyShare, is_json, parse_document, read_body
@@ -87,6 +90,17 @@ class ServiceRoute(APIRoute):
     FastAPI parses a body before it resolves any dependency.  Callers without a token could thus occupy a core.  An
     operation whose transaction ended at a lock timeout or as the victim of a deadlock runs again.
     """
+
+    @cached_property
+    def _literal(self) -> str:
+        """The path up to its first parameter."""
+        return self.path.partition("{")[0]
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Match a path; most routes are ruled out before their expression is tried."""
+        if self._literal not in scope["path"]:
+            return Match.NONE, {}
+        return super().matches(scope)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
