@@ -10,6 +10,7 @@ from typing import Annotated
 import structlog
 import typer
 import uvicorn
+import uvloop
 from fastapi import FastAPI
 
 from api.cli.common.console import note, print_line
@@ -102,8 +103,9 @@ def serve(
     settings = read_settings(host=host, port=port, anonymous_read=anonymous_read, insecure_no_auth=insecure_no_auth)
     console = settings.log_format is LogFormat.CONSOLE
     configure_logs(level=settings.log_level, libraries=settings.log_level, console=console)
-    with sole_server(settings), tracing("fleetwright-api"):
-        asyncio.run(_serve(settings, with_controller=controller, with_worker=worker))
+    runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    with sole_server(settings), tracing("fleetwright-api"), runner:
+        runner.run(_serve(settings, with_controller=controller, with_worker=worker))
 
 
 async def _serve(settings: Settings, *, with_controller: bool | None, with_worker: bool | None) -> None:
