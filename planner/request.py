@@ -197,7 +197,7 @@ def _request_violations(request: PlanRequest) -> Iterator[tuple[Path, str]]:
     yield from _current_violations(request)
     yield from _used_twice((workload.name for workload in request.workloads), at=("workloads",), field="name")
     yield from _used_twice((offer.id for offer in request.offers or ()), at=("offers",), field="id")
-    shares = sum(len(workload.options or ()) * len(workload.bucket_rates_rps()) for workload in request.workloads)
+    shares = sum(len(workload.options or ()) * workload.sizes.cells for workload in request.workloads)
     if shares > MAX_SHARES:
         yield ("workloads",), f"options times buckets come to {shares:,}, expected at most {MAX_SHARES:,}"
 
@@ -230,7 +230,7 @@ def _workload_violations(workload: Workload) -> Iterator[tuple[Path, str]]:
                 yield (field,), "is required without options"
         return
     yield from _used_twice((option.name for option in workload.options), at=("options",), field="name")
-    misshapen = list(_shape_violations(workload.options, workload.buckets))
+    misshapen = list(_shape_violations(workload.options, source))
     yield from misshapen
     if not misshapen:
         yield from _rate_violations(workload.options, workload)
@@ -243,8 +243,8 @@ def _expert_violations(workload: Workload) -> Iterator[tuple[Path, str]]:
         yield ("redundant_experts",), "needs expert_loads, which determine the value of copies"
 
 
-def _shape_violations(options: Iterable[GivenOption], buckets: SizeBuckets) -> Iterator[tuple[Path, str]]:
-    rows, columns = len(buckets.input_tokens), len(buckets.output_tokens)
+def _shape_violations(options: Iterable[GivenOption], sizes: Sizes) -> Iterator[tuple[Path, str]]:
+    rows, columns = len(sizes.input_tokens), len(sizes.output_tokens)
     for position, option in enumerate(options):
         at = ("options", position, "max_rps")
         if len(option.max_rps) != rows:

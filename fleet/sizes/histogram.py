@@ -109,7 +109,7 @@ class SizeBuckets(Frozen):
     def _violations(self) -> Iterator[Violation]:
         rows, columns = len(self.input_tokens), len(self.output_tokens)
         for field in ("input_tokens", "output_tokens"):
-            yield from _falling_edges(getattr(self, field), field=field)
+            yield from falling_edges(getattr(self, field), field=field)
         if len(self.share) != rows:
             yield ("share",), f"has {len(self.share)} rows, expected {rows}: one per edge of input_tokens"
         for position, row in enumerate(self.share):
@@ -120,7 +120,7 @@ class SizeBuckets(Frozen):
             yield ("share",), f"sums to {total:.9g}, expected 1 within {SHARE_TOLERANCE:g}"
 
 
-def _falling_edges(edges: Sequence[int], *, field: str) -> Iterator[Violation]:
+def falling_edges(edges: Sequence[int], *, field: str) -> Iterator[Violation]:
     for position, (lower, upper) in enumerate(pairwise(edges), start=1):
         if upper <= lower:
             yield (field, position), f"edges must rise: {upper} after {lower}, expected at least {lower + 1}"
@@ -135,7 +135,7 @@ def _unfit_for_a_histogram(
     for field, edges in (("input_edges", input_edges), ("output_edges", output_edges)):
         if not edges or edges[0] < 1:
             yield (field,), "must be one or more whole numbers from 1 up"
-        yield from _falling_edges(edges, field=field)
+        yield from falling_edges(edges, field=field)
     if len(inputs) != len(outputs):
         yield (), f"{len(inputs)} input sizes but {len(outputs)} output sizes, expected as many of each"
     elif not len(inputs):

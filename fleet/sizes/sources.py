@@ -11,15 +11,16 @@ a replay.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from functools import cached_property
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, Field, ValidationInfo, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import BaseModel, Field, ValidationInfo, ValidatorFunctionWrapHandler, WrapValidator, model_validator
 
 from fleet.demand import MAX_DURATION_S, DemandSeries
 from fleet.documents import Frozen, RuleError, validate_nested
 from fleet.errors import DocumentError, UnknownNameError
-from fleet.sizes.histogram import Edges, SizeBuckets
-from fleet.sizes.presets import SizePresets, builtin_size_presets
+from fleet.sizes.histogram import Edges, SizeBuckets, falling_edges
+from fleet.sizes.presets import SizePreset, SizePresets, builtin_size_presets
 from fleet.traces import Trace, read_trace
 
 MAX_TRACE_CHARACTERS = 64_000_000  # 1.5 million requests
@@ -31,6 +32,12 @@ class PresetSizes(Frozen):
     preset: Annotated[str, Field(min_length=1, max_length=200)]
     input_tokens: Edges | None = None
     output_tokens: Edges | None = None
+
+    @model_validator(mode="after")
+    def _edges_rise(self) -> Self:
+        for field, edges in (("input_tokens", self.input_tokens), ("output_tokens", self.output_tokens)):
+            RuleError.raise_for(falling_edges(edges or (), field=field))
+        return self
 
 
 class TraceSizes(Frozen):
@@ -60,18 +67,31 @@ def _of_its_kind(value: Any, _choices: ValidatorFunctionWrapHandler, info: Valid
 SizeSource = Annotated[SizeBuckets | PresetSizes | TraceSizes, WrapValidator(_of_its_kind)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Sizes:
-    buckets: SizeBuckets
+    source: SizeBuckets | SizePreset
+    input_tokens: Edges
+    output_tokens: Edges
     note: str  # the origin of the sizes
     trace: Trace | None = None
     demand: DemandSeries | None = None  # of the trace; also None where all its requests arrive at once
+
+    @cached_property
+    def buckets(self) -> SizeBuckets:
+        """The histogram.  That of a preset is integrated here, and not when a request is validated: it takes long."""
+        if isinstance(self.source, SizeBuckets):
+            return self.source
+        return self.source.buckets(self.input_tokens, self.output_tokens)
+
+    @property
+    def cells(self) -> int:
+        return len(self.input_tokens) * len(self.output_tokens)
 
 
 def resolve(source: SizeBuckets | PresetSizes | TraceSizes, *, presets: SizePresets | None = None) -> Sizes:
     """The histogram, demand and trace of a source.  RuleError has the violations, with their field in the source."""
     if isinstance(source, SizeBuckets):
-        return Sizes(source, note="given as a histogram")
+        return _found(source, note="given as a histogram")
     return _of_preset(source, presets) if isinstance(source, PresetSizes) else _of_trace(source)
 
 
@@ -81,7 +101,8 @@ def _of_preset(source: PresetSizes, presets: SizePresets | None) -> Sizes:
     except UnknownNameError as error:
         raise RuleError([(("preset",), str(error))]) from error
     note = f"preset {entry.name}: {entry.source}, {entry.requests:,} requests, fitted on {entry.date}"
-    return Sizes(entry.buckets(source.input_tokens, source.output_tokens), note=note)
+    inputs, outputs = source.input_tokens or entry.input_edges, source.output_tokens or entry.output_edges
+    return Sizes(entry, inputs, outputs, note=note)
 
 
 def _of_trace(source: TraceSizes) -> Sizes:
@@ -92,7 +113,13 @@ def _of_trace(source: TraceSizes) -> Sizes:
     buckets = SizeBuckets.from_trace(trace, input_edges=source.input_tokens, output_edges=source.output_tokens)
     failed = f", {trace.failed:,} failed ones left out" if trace.failed else ""
     note = f"a trace of {len(trace):,} requests in {trace.duration_s:,.0f} s{failed}"
-    return Sizes(buckets, note=note, trace=trace, demand=_demand(trace, source.step_s))
+    return _found(buckets, note=note, trace=trace, demand=_demand(trace, source.step_s))
+
+
+def _found(
+    buckets: SizeBuckets, *, note: str, trace: Trace | None = None, demand: DemandSeries | None = None
+) -> Sizes:
+    return Sizes(buckets, buckets.input_tokens, buckets.output_tokens, note=note, trace=trace, demand=demand)
 
 
 def _demand(trace: Trace, step_s: float) -> DemandSeries | None:

@@ -1,5 +1,6 @@
 """The three forms of request sizes, and the histogram that each resolves to."""
 
+import pickle
 from typing import Any
 
 import pytest
@@ -73,6 +74,16 @@ class TestResolving:
         assert sizes.buckets == preset("azure-code").buckets((1000, 8000))
         assert sizes.note.startswith("preset azure-code: Azure/AzurePublicDataset @ b469a11")
         assert (sizes.trace, sizes.demand) == (None, None)
+
+    def test_a_preset_is_integrated_only_once_its_histogram_is_needed(self) -> None:
+        sizes = resolve(PresetSizes(preset="azure-code", output_tokens=tuple(range(1, 257))))
+        assert sizes.cells == len(preset("azure-code").input_edges) * 256
+        assert "buckets" not in vars(sizes)
+        assert pickle.loads(pickle.dumps(sizes)) == sizes  # noqa: S301 - our own
+
+    def test_the_edges_of_a_preset_must_rise(self) -> None:
+        with pytest.raises(DocumentError, match=r"buckets.input_tokens\[1\]: edges must rise: 500 after 2000"):
+            read("buckets: {preset: azure-code, input_tokens: [2000, 500]}")
 
     def test_a_trace_resolves_to_a_histogram_and_a_demand(self) -> None:
         sizes = resolve(TraceSizes(trace_csv=TRACE))
