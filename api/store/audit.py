@@ -41,6 +41,7 @@ ALL_ENTRIES = AuditFilter()
 # Built once: every write runs them.
 _HEAD: Final = select(AuditHeadRow.seq, AuditHeadRow.hash).where(AuditHeadRow.id == HEAD_ID)
 _LOCK_HEAD: Final = f"SELECT seq, hash FROM {AuditHeadRow.__tablename__} WHERE id = {HEAD_ID} FOR UPDATE"  # noqa: S608 - constants
+_INSERT: Final = insert(AuditRow)
 _SET_HEAD: Final = (
     update(AuditHeadRow).where(AuditHeadRow.id == HEAD_ID).values(seq=bindparam("new_seq"), hash=bindparam("new_hash"))
 )
@@ -92,7 +93,7 @@ class AuditRepository(Repository):
             linked = link_hash(linked, detail_json=detail_json, **values)
             rows.append(values | {"detail": detail_json, "hash": linked, "project": project})
             entries.append(AuditRecord(**values, detail=detail, hash=linked))
-        await self._connection.execute(insert(AuditRow), rows)
+        await self._connection.execute(_INSERT, rows)
         self._head = ChainPlace(rows[-1]["seq"], linked)
         await self._connection.execute(_SET_HEAD, {"new_seq": self._head.seq, "new_hash": self._head.hash})
         return entries

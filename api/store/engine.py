@@ -13,8 +13,11 @@ from api.store.errors import StoreError
 from api.store.time_limits import limit_postgresql, limit_sqlite
 
 SQLITE_BUSY_TIMEOUT_MS = 10_000
-POOL_SIZE = 10  # connections per process: well under PostgreSQL's default of 100 with several replicas
-POOL_LIMIT = 15  # on PostgreSQL, for a moment
+SQLITE_POOL = 10
+# Connections per process on PostgreSQL: well under its default of 100 with several replicas.
+TRANSACTION_POOL = 9
+SINGLE_READ_POOL = 6
+POOL_LIMIT = TRANSACTION_POOL + SINGLE_READ_POOL
 # Short: what waits here has not begun, and its caller may try again.
 POOL_TIMEOUT_S = 6.0
 CONNECT_TIMEOUT_S = 6
@@ -27,7 +30,6 @@ READ_ONLY: Mapping[str, Mapping[str, Any]] = {
     "sqlite": {"sqlite_begin": "DEFERRED"},
     "postgresql": {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True},
 }
-SINGLE_READ: Mapping[str, Mapping[str, Any]] = {**READ_ONLY, "postgresql": {"isolation_level": "AUTOCOMMIT"}}
 
 
 def parse_url(database_url: str) -> URL:
@@ -60,21 +62,38 @@ def database_file(database_url: str) -> Path | None:
 
 def make_engine(url: URL) -> AsyncEngine:
     if not is_sqlite(url):
-        engine = create_async_engine(
-            url,
-            pool_size=POOL_SIZE,
-            max_overflow=POOL_LIMIT - POOL_SIZE,
-            pool_timeout=POOL_TIMEOUT_S,
-            hide_parameters=True,  # statements in errors and logs carry no values
-            connect_args={"connect_timeout": CONNECT_TIMEOUT_S},
-        )
-        limit_postgresql(engine)
-        return engine
+        return _on_postgresql(url, pool_size=TRANSACTION_POOL)
     engine = create_async_engine(
-        url, pool_size=POOL_SIZE, max_overflow=0, pool_timeout=POOL_TIMEOUT_S, hide_parameters=True
+        url, pool_size=SQLITE_POOL, max_overflow=0, pool_timeout=POOL_TIMEOUT_S, hide_parameters=True
     )
     _make_durable(engine.sync_engine)
     limit_sqlite(engine)
+    return engine
+
+
+def make_single_read_engine(url: URL) -> AsyncEngine:
+    """Create an engine on PostgreSQL for single statements, whose connections never begin a transaction.
+
+    To switch a connection of the other pool, and back, takes as long as the statement.
+    """
+    return _on_postgresql(
+        url,
+        pool_size=SINGLE_READ_POOL,
+        isolation_level="AUTOCOMMIT",
+        pool_reset_on_return=None,
+    )
+
+
+def _on_postgresql(url: URL, **options: Any) -> AsyncEngine:
+    engine = create_async_engine(
+        url,
+        max_overflow=0,  # to connect takes longer than to wait
+        pool_timeout=POOL_TIMEOUT_S,
+        hide_parameters=True,  # statements in errors and logs carry no values
+        connect_args={"connect_timeout": CONNECT_TIMEOUT_S},
+        **options,
+    )
+    limit_postgresql(engine)
     return engine
 
 

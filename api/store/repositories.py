@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
+from functools import cache
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -74,10 +75,8 @@ class Repository:
         return next(iter(await self._rows(query, values)), None)
 
     async def _upsert(self, table: type[Base], key: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-        on_postgresql = self._connection.dialect.name == "postgresql"
-        insert_or: Any = postgresql.insert if on_postgresql else sqlite.insert
-        statement = insert_or(table).values(**key, **values)
-        await self._connection.execute(statement.on_conflict_do_update(index_elements=[*key], set_=values))
+        statement = _upsert(table, tuple(key), tuple(values), self._connection.dialect.name)
+        await self._connection.execute(statement, {**key, **values})
 
     async def _upsert_many(self, table: type[Base], key: tuple[str, ...], rows: Sequence[Mapping[str, Any]]) -> None:
         on_postgresql = self._connection.dialect.name == "postgresql"
@@ -86,6 +85,14 @@ class Repository:
             statement = insert_or(table).values(list(rows[start : start + ROWS_PER_STATEMENT]))
             others = {name: statement.excluded[name] for name in rows[0] if name not in key}
             await self._connection.execute(statement.on_conflict_do_update(index_elements=[*key], set_=others))
+
+
+@cache
+def _upsert(table: type[Base], key: tuple[str, ...], values: tuple[str, ...], dialect: str) -> Executable:
+    insert_or: Any = postgresql.insert if dialect == "postgresql" else sqlite.insert
+    statement = insert_or(table.__table__).values({name: bindparam(name) for name in (*key, *values)})
+    new = {name: statement.excluded[name] for name in values}
+    return statement.on_conflict_do_update(index_elements=[*key], set_=new)  # type: ignore[no-any-return]
 
 
 class DocumentRepository(Repository):

@@ -8,10 +8,18 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from api.store.audit import AuditRepository
-from api.store.engine import POOL_LIMIT, POOL_SIZE, READ_ONLY, SINGLE_READ, is_sqlite, make_engine, parse_url
+from api.store.engine import (
+    POOL_LIMIT,
+    READ_ONLY,
+    SQLITE_POOL,
+    is_sqlite,
+    make_engine,
+    make_single_read_engine,
+    parse_url,
+)
 from api.store.errors import Failure
 from api.store.failures import failed, translated_errors
 from api.store.inspection import InspectionRepository
@@ -95,6 +103,7 @@ class Store:
         url = parse_url(database_url)
         self.is_shared = not is_sqlite(url)  # by several replicas
         self._engine = make_engine(url)
+        self._single_reads = make_single_read_engine(url) if self.is_shared else self._engine
         self._counted: dict[str, Counted] = {}  # by project
         # SQLite has one writer.  On PostgreSQL all writers wait for the lock of the audit: the rest of the pool is for
         # readers.  This queue is fair and cheap; waiting in the database is neither.
@@ -105,7 +114,7 @@ class Store:
         """Commit the whole block, or roll it back when it raises."""
         async with self._held():
             with translated_errors():
-                async with self._connected() as connection, connection.begin():
+                async with self._connected(self._engine) as connection, connection.begin():
                     yield Transaction(connection, self._counted, self.observe_lock_wait_s if self.is_shared else None)
 
     @asynccontextmanager
@@ -114,14 +123,17 @@ class Store:
 
         A block of a single statement needs no transaction, which would take two more round trips.
         """
+        engine = self._single_reads if single else self._engine
         with translated_errors():
-            async with self._connected() as connection:
-                await connection.execution_options(**(SINGLE_READ if single else READ_ONLY)[connection.dialect.name])
+            async with self._connected(engine) as connection:
+                if not (single and self.is_shared):
+                    await connection.execution_options(**READ_ONLY[connection.dialect.name])
                 yield Transaction(connection, self._counted)
 
     def pool_usage(self) -> PoolUsage:
-        pool: Any = self._engine.pool
-        return PoolUsage(in_use=pool.checkedout(), limit=POOL_LIMIT if self.is_shared else POOL_SIZE)
+        pools: set[Any] = {self._engine.pool, self._single_reads.pool}
+        in_use = sum(pool.checkedout() for pool in pools)
+        return PoolUsage(in_use=in_use, limit=POOL_LIMIT if self.is_shared else SQLITE_POOL)
 
     @asynccontextmanager
     async def _held(self) -> AsyncIterator[None]:
@@ -140,11 +152,12 @@ class Store:
             self._writers.release()
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[AsyncConnection]:
+    async def _connected(self, engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
         started_s = time.monotonic()
-        async with self._engine.connect() as connection:
+        async with engine.connect() as connection:
             self.observe_wait_s(time.monotonic() - started_s)
             yield connection
 
     async def close(self) -> None:
         await self._engine.dispose()
+        await self._single_reads.dispose()

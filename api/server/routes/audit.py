@@ -53,7 +53,7 @@ async def list_audit(
     if NDJSON in request.headers.get("accept", ""):
         return await _export(service, chosen)
     before = paging.start(int)
-    async with service.store.reading() as tx:
+    async with service.store.reading(single=True) as tx:
         found = await tx.audit.page(before_seq=before, limit=paging.limit + 1, chosen=chosen)
     return paging.page([_entry(record) for record in found], position=lambda last: last.seq)
 

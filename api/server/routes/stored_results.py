@@ -115,7 +115,7 @@ def _read_routes(kind: ResultKind[Any, Any]) -> APIRouter:
         query: Annotated[ResultQuery, parameters_of(SolvedQuery if stored.has_status else ResultQuery)],
     ) -> Page[Any]:
         before, chosen = paging.start(str), query.chosen()
-        async with service.store.reading() as tx:
+        async with service.store.reading(single=True) as tx:  # and one for the labels, which never change
             found = await tx.results.page(
                 kind=stored.name, before_id=before, limit=paging.limit + 1, project=project.visible, chosen=chosen
             )
