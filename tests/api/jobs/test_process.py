@@ -148,7 +148,7 @@ def job_processes() -> list[int]:
         with suppress(OSError):
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
             parent, nice = int(fields[1]), int(fields[16])
-            if nice == 19 and _parent(parent) == os.getpid():
+            if nice == 10 and _parent(parent) == os.getpid():
                 found.append(int(entry.name))
     return found
 
