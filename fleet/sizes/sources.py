@@ -116,9 +116,7 @@ def _of_trace(source: TraceSizes) -> Sizes:
     return _found(buckets, note=note, trace=trace, demand=_demand(trace, source.step_s))
 
 
-def _found(
-    buckets: SizeBuckets, *, note: str, trace: Trace | None = None, demand: DemandSeries | None = None
-) -> Sizes:
+def _found(buckets: SizeBuckets, *, note: str, trace: Trace | None = None, demand: DemandSeries | None = None) -> Sizes:
     return Sizes(buckets, buckets.input_tokens, buckets.output_tokens, note=note, trace=trace, demand=demand)
 
 
