@@ -121,7 +121,8 @@ class Store:
     async def reading(self, *, single: bool = False) -> AsyncIterator[Transaction]:
         """Open a read-only block with one consistent view, which never blocks a writer.
 
-        A block of a single statement needs no transaction, which would take two more round trips.
+        With `single` each statement on PostgreSQL has a view of its own: one needs no transaction, which would
+        take two more round trips.
         """
         engine = self._single_reads if single else self._engine
         with translated_errors():

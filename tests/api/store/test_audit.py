@@ -41,6 +41,20 @@ async def test_numbers_have_no_gap_with_concurrent_and_failing_writers(store: St
         assert await tx.audit.first_broken() is None
 
 
+async def test_several_entries_of_one_transaction_follow_each_other(store: Store) -> None:
+    async with store.transaction() as tx:
+        await tx.audit.lock()
+        for number in range(3):
+            await tx.audit.append(
+                at=NOW, actor="x", action="plan.created", subject=f"plans/{number}", detail={}, request_id=None
+            )
+            await tx.audit.lock()
+    await append(store)
+    async with store.reading() as tx:
+        assert await tx.audit.length() == 4
+        assert await tx.audit.first_broken() is None
+
+
 async def test_pages_are_newest_first(store: Store) -> None:
     for number in range(5):
         await append(store, subject=f"plans/{number}")

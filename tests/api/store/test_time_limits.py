@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,8 +29,8 @@ def short_limit(monkeypatch: pytest.MonkeyPatch) -> float:
     return 0.5
 
 
-async def run(store: Store, statement: str) -> object:
-    async with store.reading() as tx:
+async def run(store: Store, statement: str, *, single: bool = False) -> object:
+    async with store.reading(single=single) as tx:
         return (await tx._connection.execute(text(statement))).scalar_one()
 
 
@@ -74,6 +75,19 @@ async def test_every_connection_of_postgresql_has_the_limits_of_the_server(migra
     for _transaction in range(2):  # on a new connection, then on the same one after a rollback
         found = {name: await run(store, f"SELECT current_setting('{name}')") for name in LIMITS}
         assert found == LIMITS
+    await store.close()
+
+
+@pytest.mark.postgres
+async def test_single_reads_have_the_same_limits_and_survive_a_cancelled_one(migrated_postgres_url: str) -> None:
+    store = Store(migrated_postgres_url)
+    read = partial(run, store, single=True)
+    assert {name: await read(f"SELECT current_setting('{name}')") for name in LIMITS} == LIMITS
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await read("SELECT pg_sleep(5)")
+    assert await asyncio.gather(*(read("SELECT 2") for _read in range(2 * POOL_LIMIT))) == [2] * 2 * POOL_LIMIT
+    assert store.pool_usage().in_use == 0
     await store.close()
 
 
