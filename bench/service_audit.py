@@ -13,16 +13,16 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, Final
 
-import httpx
 from sqlalchemy import insert, select, update
 
+from api.client import Client
 from api.store import canonical_json
 from api.store.audit_chain import link_hash
 from api.store.engine import make_migration_engine, parse_url
 from api.store.tables import AuditHeadRow, AuditRow
 from bench.harness import Row
 from bench.service_traffic import UNLIMITED, fleet_services, small_plan, target
-from tests.testbed.server import ADMIN_TOKEN
+from planner import PlanRequest
 
 ENTRIES: Final = "FLEETWRIGHT_AUDIT_ENTRIES"
 LATER: Final = 10_000  # after the checkpoint
@@ -39,29 +39,22 @@ def _measured(database: str, count: int) -> Iterator[Row]:
     with fleet_services(database) as (start, url):
         _append(url, count)
         server = start(url, **UNLIMITED)
-        with httpx.Client(
-            base_url=server.url, headers={"Authorization": f"Bearer {ADMIN_TOKEN}"}, timeout=600.0
-        ) as client:
+        with server.client() as client:
             yield _checked(client, database, f"all {count:,} entries", full=True)
-            response = client.post("/v1/audit/checkpoints")
-            assert response.status_code == 201, response.text
+            client.create_audit_checkpoint()
         server.process.stop()
         _append(url, LATER)
-        server = start(url, **UNLIMITED)
-        with httpx.Client(
-            base_url=server.url, headers={"Authorization": f"Bearer {ADMIN_TOKEN}"}, timeout=600.0
-        ) as client:
+        with start(url, **UNLIMITED).client() as client:
             yield _checked(client, database, f"{LATER:,} entries after a checkpoint", full=False)
 
 
-def _checked(client: httpx.Client, database: str, what: str, *, full: bool) -> Row:
-    assert client.post("/v1/plans", json=small_plan(0)).status_code == 201  # the worker has started
+def _checked(client: Client, database: str, what: str, *, full: bool) -> Row:
+    client.create_plan(PlanRequest.model_validate(small_plan(0)))  # the worker has started
     begun_s = time.monotonic()
-    response = client.get("/v1/audit/check", params={"full": full})
+    found = client.check_audit(full=full)
     took_s = time.monotonic() - begun_s
-    assert response.status_code == 200, response.text
-    assert response.json()["intact"], response.text
-    return {"database": database, "check": what, "first_seq": response.json()["checked_from_seq"], "wall_s": took_s}
+    assert found.intact, found
+    return {"database": database, "check": what, "first_seq": found.checked_from_seq, "wall_s": took_s}
 
 
 def _append(database_url: str, count: int) -> None:

@@ -45,6 +45,7 @@ REPORT_S: Final = 0.25  # at most so often
 END_S: Final = 2.0  # for a process that has sent its outcome
 PR_SET_PDEATHSIG: Final = 1
 THREADED: Final = ("OMP", "OPENBLAS", "MKL", "NUMBA")
+# At 19 plans starve beside other programs of a busy machine.
 NICENESS: Final = {Lane.SAFETY: 0, Lane.READS: 5, Lane.WORK: 10}
 MIB: Final = 1024**2
 Message = tuple[str, float | None] | Finished

@@ -145,7 +145,7 @@ def create_app(
 def _api_routes() -> list[BaseRoute]:
     """Return the routes of every resource.  The applications of a process share them: building them takes a second."""
     routers = (
-        # A request tries the routes in this order: what controllers and workers poll comes first.
+        # A request tries the routes in this order: what controllers and clients poll comes first.
         health.router,
         freeze.router,
         targets.router,

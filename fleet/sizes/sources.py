@@ -91,7 +91,7 @@ class Sizes:
 def resolve(source: SizeBuckets | PresetSizes | TraceSizes, *, presets: SizePresets | None = None) -> Sizes:
     """The histogram, demand and trace of a source.  RuleError has the violations, with their field in the source."""
     if isinstance(source, SizeBuckets):
-        return _found(source, note="given as a histogram")
+        return Sizes(source, source.input_tokens, source.output_tokens, note="given as a histogram")
     return _of_preset(source, presets) if isinstance(source, PresetSizes) else _of_trace(source)
 
 
@@ -113,10 +113,7 @@ def _of_trace(source: TraceSizes) -> Sizes:
     buckets = SizeBuckets.from_trace(trace, input_edges=source.input_tokens, output_edges=source.output_tokens)
     failed = f", {trace.failed:,} failed ones left out" if trace.failed else ""
     note = f"a trace of {len(trace):,} requests in {trace.duration_s:,.0f} s{failed}"
-    return _found(buckets, note=note, trace=trace, demand=_demand(trace, source.step_s))
-
-
-def _found(buckets: SizeBuckets, *, note: str, trace: Trace | None = None, demand: DemandSeries | None = None) -> Sizes:
+    demand = _demand(trace, source.step_s)
     return Sizes(buckets, buckets.input_tokens, buckets.output_tokens, note=note, trace=trace, demand=demand)
 
 
