@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import dataclass
-from functools import lru_cache
 from http import HTTPStatus
 from typing import Annotated, Final
 
@@ -16,6 +15,7 @@ from api.server.collections import Collection, Entry, ShownT, SpecT
 from api.server.cursors import Paging
 from api.server.etags import IfMatch, IfNoneMatch, write_precondition
 from api.server.fencing import lease_term
+from api.server.newest_version_cache import NewestVersionCache
 from api.server.openapi import CACHED, TAGGED, WITH_BODY, problems
 from api.server.projects import WHOLE_FLEET, ProjectAccess, project_access
 from api.server.route import ServiceRoute
@@ -86,14 +86,12 @@ def collection_routes(
     def render(found: Entry[SpecT]) -> _Rendered:
         return _Rendered(text=collection.show(found).model_dump_json(), etag=found.etag)
 
-    @lru_cache(maxsize=RENDERED_DOCUMENTS)
-    def render_once(stored: DocumentRecord) -> _Rendered:
-        return render(collection.entry(stored))
+    rendered = NewestVersionCache(lambda stored: render(collection.entry(stored)), max_documents=RENDERED_DOCUMENTS)
 
     def render_stored(stored: DocumentRecord) -> _Rendered:
         """Render a document, which many callers read again and again."""
         is_small = stored.body is not None and len(stored.body) <= RENDERED_CHARACTERS
-        return render_once(stored) if is_small else render(collection.entry(stored))
+        return rendered.get(stored) if is_small else render(collection.entry(stored))
 
     @router.get(
         path,

@@ -13,10 +13,11 @@ from fastapi.responses import Response
 
 from api.jobs.diagnoses import read_report
 from api.schemas.power import POWER_PLANS
-from api.schemas.targets import Freeze, Target, TargetStatus
+from api.schemas.targets import Freeze, TargetStatus
 from api.server.catalogues import ALL
 from api.server.fault_metrics import ActiveFault, FaultState
 from api.server.metrics import CONTENT_TYPE, FleetState, ReportedTarget, render_state
+from api.server.newest_version_cache import NewestVersionCache
 from api.server.openapi import Responses, problems
 from api.server.power_metrics import PowerState
 from api.server.power_trees import BUDGETS
@@ -118,20 +119,18 @@ async def _read(service: Service) -> tuple[FleetState, list[DocumentRecord], lis
         return FleetState(at=service.now(), database_up=False), [], []
 
 
+# Most targets have not changed since the last scrape.
+_PARSED_TARGETS = NewestVersionCache(lambda target: TARGETS.show(TARGETS.entry(target)), max_documents=4096)
+
+
 def _reported(targets: Sequence[DocumentRecord], reports: Mapping[str, StatusRecord]) -> Iterator[ReportedTarget]:
     for target in targets:
         report = reports.get(target.name)
         yield ReportedTarget(
-            target=_shown(target),
+            target=_PARSED_TARGETS.get(target),
             status=read_stored(TargetStatus, report.body) if report is not None else None,
             reported_at=report.reported_at if report is not None else None,
         )
-
-
-@lru_cache(maxsize=4096)
-def _shown(target: DocumentRecord) -> Target:
-    """Parse a target; cached, because most have not changed since the last scrape."""
-    return TARGETS.show(TARGETS.entry(target))
 
 
 async def _newest_caps(tx: Transaction) -> CapPlan | None:
