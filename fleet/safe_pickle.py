@@ -3,20 +3,24 @@
 A pickle is a program.  Python's own reader imports and calls whatever the program names, can be made to allocate
 gigabytes from a few bytes (a memo index of 2^31, a length of 2^40), and can hash a nested tuple without end.  This
 reader imports nothing and refuses every opcode that plain data does not need.  Memory is bounded by the length of the
-input.
+input.  A large pickle that `fleet.pickle_check` finds harmless is read by Python, ten times as fast.
 
 Opcodes: Python's Lib/pickletools.py.
 """
 
+import pickle
 import pickletools
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
+
 from fleet.errors import FleetwrightError
 
 MAX_INSTRUCTIONS = 20_000_000
+CHECKED_BYTES = 65_536  # from here on, the check and Python's reader are faster than this one
 MAX_NUMBER_BYTES = 16
 MAX_DEPTH = 64  # of marks: the depth to which lists and dictionaries can be nested while they are built
 
@@ -54,11 +58,19 @@ def read_pickle(data: bytes, *, calls: Calls | None = None, persistent: Persiste
     may hold neither.
     """
     try:
+        if len(data) >= CHECKED_BYTES and not calls and persistent is None and _is_harmless(data):
+            return pickle.loads(data)  # noqa: S301 - checked: it has plain data only
         return _Machine(data, calls or {}, persistent).run()
     except FleetwrightError:
         raise
-    except (ValueError, OverflowError, struct.error, IndexError, KeyError, TypeError) as error:
+    except (ValueError, OverflowError, struct.error, LookupError, TypeError, EOFError, pickle.UnpicklingError) as error:
         raise PickleError(f"is damaged: {error}") from error
+
+
+def _is_harmless(data: bytes) -> bool:
+    from fleet.pickle_check import is_harmless  # noqa: PLC0415 - compiled at import
+
+    return is_harmless(np.frombuffer(bytearray(data), dtype=np.uint8))
 
 
 class _Machine:

@@ -10,7 +10,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-PACKAGES = ("planner", "placement", "power", "faults")
+PACKAGES = ("fleet", "planner", "placement", "power", "faults")
 MARK = "\n@jit_entry("
 
 

@@ -7,11 +7,14 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from fleet.safe_pickle import PickleError, UnsafePickleError, read_pickle
+from fleet.pickle_check import is_harmless
+from fleet.safe_pickle import CHECKED_BYTES, PickleError, UnsafePickleError, read_pickle
 
 keys = (
     st.none()
@@ -159,3 +162,72 @@ def test_a_list_that_contains_itself_is_read() -> None:
     found = read_pickle(b"\x80\x02]q\x00h\x00a.")
 
     assert found[0] is found
+
+
+class TestCheckedByPython:
+    """A large pickle is read by Python, if a check finds it harmless."""
+
+    @given(plain, st.integers(2, pickle.HIGHEST_PROTOCOL))
+    def test_plain_data_is_harmless(self, value: Any, protocol: int) -> None:
+        data = pickle.dumps(value, protocol=protocol)
+        assert is_harmless(_bytes(data)) or _refused(data)
+
+    @given(plain, st.integers(2, pickle.HIGHEST_PROTOCOL), st.data())
+    def test_a_damaged_pickle_is_read_as_before_or_refused(
+        self, value: Any, protocol: int, data: st.DataObject
+    ) -> None:
+        whole = bytearray(pickle.dumps(value, protocol=protocol))
+        for _ in range(data.draw(st.integers(1, 3))):
+            whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+        damaged = bytes(whole)
+        if is_harmless(_bytes(damaged)):
+            try:
+                expected = read_pickle(damaged)
+            except PickleError:
+                with pytest.raises((ValueError, pickle.UnpicklingError)):
+                    pickle.loads(damaged)  # noqa: S301
+            else:
+                assert repr(pickle.loads(damaged)) == repr(expected)  # noqa: S301
+
+    @pytest.mark.parametrize(
+        "data",
+        [
+            b"\x80\x02" + SYSTEM + b"X\x04\x00\x00\x00true\x85R.",
+            b"\x80\x04\x8c\x05posix\x8c\x06system\x93.",
+            b"\x80\x02Kar\xff\xff\xff\x7f.",  # a memo index of 2^31
+            b"\x80\x04]\x8d\xff\xff\xff\xff\xff\x00\x00\x00.",  # a text of 2^40 bytes
+            b"\x80\x02})" + b"\x85" * 1000 + b"Ks\x73.",  # a nested tuple as a key
+            b"\x80\x02}(" + b"}K\x01u.",  # a dictionary as a key
+            b"\x80\x02" + b"(" * 100 + b".",
+            b"\x80\x02K\x01K\x02.",  # two values
+            b"\x80\x02K\x01.K",  # more after the end
+            b"",
+        ],
+    )
+    def test_more_than_plain_data_is_not_harmless(self, data: bytes) -> None:
+        assert not is_harmless(_bytes(data))
+
+    def test_a_large_pickle_reads_back_equal(self) -> None:
+        value = [{"id": number, "names": (str(number), "x" * 50), "sizes": [[number]]} for number in range(5_000)]
+        data = pickle.dumps(value, protocol=2)
+        assert len(data) > CHECKED_BYTES
+        assert read_pickle(data) == value
+
+    def test_a_large_hostile_pickle_calls_nothing(self, tmp_path: Path) -> None:
+        place = tmp_path / "made"
+        data = pickle.dumps(["x" * CHECKED_BYTES, Calls(place)], protocol=2)
+        with pytest.raises(UnsafePickleError):
+            read_pickle(data)
+        assert not place.exists()
+
+
+def _bytes(data: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(bytearray(data), dtype=np.uint8)
+
+
+def _refused(data: bytes) -> bool:
+    try:
+        read_pickle(data)
+    except PickleError:
+        return True
+    return False
