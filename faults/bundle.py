@@ -73,9 +73,11 @@ class Bundle:
     calls: tuple[Call, ...]
     diagnoses: tuple[Diagnosis, ...]
     live: tuple[Diagnosis, ...] = ()  # of the live monitor, which had all calls
+    has_ranks: bool = True  # diagnoses of releases before 0.3.0 have no rank
 
     def replayed(self) -> tuple[Diagnosis, ...]:
-        return run(FaultMonitor(self.job, self.settings), self.calls)
+        found = run(FaultMonitor(self.job, self.settings), self.calls)
+        return found if self.has_ranks else tuple(each.model_copy(update={"rank": None}) for each in found)
 
     @property
     def holds(self) -> bool:
@@ -117,7 +119,7 @@ def read_bundle(lines: Iterable[str | bytes]) -> Bundle:
     head: dict[str, Any] = {}
     calls: list[Call] = []
     diagnoses: tuple[Diagnosis, ...] | None = None
-    number, has_checksum = 0, False
+    number, has_checksum, has_ranks = 0, False, True
     for number, line in enumerate(lines, start=1):
         if has_checksum:
             raise _line_error(number, "has lines after the checksum, expected none")
@@ -130,6 +132,7 @@ def read_bundle(lines: Iterable[str | bytes]) -> Bundle:
             has_checksum = True
         elif isinstance(found, dict) and set(found) == {"verdicts"} and diagnoses is None:
             diagnoses = _diagnoses(found, number)
+            has_ranks = all("rank" in each for each in found["verdicts"])
         elif diagnoses is None:
             calls.append(_call(found, text, number))
         else:
@@ -140,7 +143,16 @@ def read_bundle(lines: Iterable[str | bytes]) -> Bundle:
     if diagnoses is None:
         raise _line_error(number, "has no diagnoses, expected the whole bundle")
     live = _diagnoses({"verdicts": head.get("told", [])}, 1)
-    return Bundle(_job(head), _settings(head), str(head["version"]), head["dropped"], tuple(calls), diagnoses, live)
+    return Bundle(
+        job=_job(head),
+        settings=_settings(head),
+        version=str(head["version"]),
+        dropped=head["dropped"],
+        calls=tuple(calls),
+        diagnoses=diagnoses,
+        live=live,
+        has_ranks=has_ranks,
+    )
 
 
 def proves(live: Iterable[Diagnosis], diagnoses: Iterable[Diagnosis]) -> bool:

@@ -49,6 +49,7 @@ class Diagnosis(Frozen):
     fault: FaultClass
     scope: Scope
     node: int | None = None
+    rank: int | None = None  # the process, of a rank
     peer: int | None = None
     switch: str | None = None  # of a leaf or an uplink
     direction: Direction | None = None

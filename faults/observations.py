@@ -97,15 +97,21 @@ class Process(NamedTuple):
 
 
 class FlightProgress(NamedTuple):
-    """The progress of a rank in one group, from a Flight Recorder dump."""
+    """The progress of a rank in one group, from a Flight Recorder dump.
+
+    Of a pair of ranks (`"43 0->12"`), the numbers count its unfinished operations only: the n-th unfinished send
+    belongs to the n-th unfinished receive.
+    """
 
     group: str
-    ranks: tuple[int, ...]  # of the group; empty if the dump does not have them
+    ranks: tuple[int, ...]  # of the group, of a pair the sender first; empty if the dump does not have them
     entered: int
     started: int
     finished: int
     op: str | None  # the first unfinished one
     since_s: float | None  # when it was called
+    called_s: float | None = None  # when the newest operation was called, finished or not
+    description: str = ""  # of the group: TENSOR_MODEL_PARALLEL_GROUP
 
 
 class OperationCounts(NamedTuple):
@@ -199,7 +205,7 @@ TIME_FIELDS: Mapping[type[Values], tuple[str, ...]] = {
     PointToPoint: ("called_s", "received_s", "sent_s"),
     Probe: ("sent_s", "received_s"),
     ProbeReturned: ("sent_s", "received_s"),
-    FlightProgress: ("since_s",),
+    FlightProgress: ("since_s", "called_s"),
 }
 
 

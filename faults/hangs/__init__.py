@@ -3,7 +3,8 @@
 `hangs` is the entry; the fault monitor calls it.  docs/explanation/faults/hangs.md
 """
 
-from faults.hangs.hangs import hangs
+from faults.hangs.dumps import DumpFindings, Wait
+from faults.hangs.hangs import findings_of_dumps, hangs
 from faults.hangs.settings import HangSettings
 
-__all__ = ["HangSettings", "hangs"]
+__all__ = ["DumpFindings", "HangSettings", "Wait", "findings_of_dumps", "hangs"]

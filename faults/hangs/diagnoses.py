@@ -1,6 +1,7 @@
 """The diagnosis of each kind of hang: class, place, confidence, reason, and whether it justifies a quarantine."""
 
 from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
+from faults.hangs.dumps import Cause, Reason
 from faults.hangs.frozen import Frozen
 from faults.hangs.link_cuts import CutLink, CutNode
 from faults.hangs.stall import Stall
@@ -53,6 +54,7 @@ def of_frozen(found: Frozen, stall: Stall, state: JobState, *, now_s: float) -> 
         fault=FaultClass.NONCOMM_HANG,
         scope=Scope.RANK,
         node=found.node,
+        rank=found.rank,
         onset_s=stall.since_s,
         detected_s=now_s,
         isolate=found.stopped or found.silent_s is not None,
@@ -79,6 +81,7 @@ def of_missing_rank(
         fault=FaultClass.NONCOMM_HANG,
         scope=Scope.RANK,
         node=node,
+        rank=rank,
         onset_s=onset_s,
         detected_s=now_s,
         isolate=isolate,
@@ -89,17 +92,42 @@ def of_missing_rank(
     )
 
 
-def of_dumps(rank: int, state: JobState, *, waiting: int, complete: bool, onset_s: float, now_s: float) -> Diagnosis:
-    """Diagnose a missing rank by Flight Recorder dumps alone, which are written after the job stopped."""
+def of_dumps(cause: Cause, state: JobState, *, onset_s: float, now_s: float) -> Diagnosis:
+    """Diagnose the cause by Flight Recorder dumps alone, which are written after the job stopped."""
+    node = state.ranks[cause.rank].node
+    findings = {
+        Reason.NOT_CALLED: f"has not called {cause.op} of {cause.group}, in which "
+        f"{_count(cause.waiting, 'rank waits', 'ranks wait')}",
+        Reason.NOT_STARTED: f"has called {cause.op} of {cause.group}, but its device has not started it",
+        Reason.NOT_FINISHED: f"has not finished {cause.op} of {cause.group}, which "
+        f"{_count(cause.waiting, 'peer has', 'peers have')} finished",
+        Reason.NO_DUMP: f"left no dump, and {_count(cause.waiting, 'rank waits', 'ranks wait')} in {cause.op} of "
+        f"{cause.group}, which all others have called",
+    }
     return Diagnosis(
         fault=FaultClass.NONCOMM_HANG,
         scope=Scope.RANK,
-        node=state.ranks[rank].node,
+        node=node,
+        rank=cause.rank,
         onset_s=onset_s,
         detected_s=now_s,
-        isolate=complete,
-        confidence=LIKELY if complete else UNSURE,
-        reason=f"rank {rank} has not called the operation that {waiting} ranks wait in, and waits in none itself",
+        isolate=cause.sure,
+        confidence=GUESS if cause.reason is Reason.NO_DUMP else LIKELY if cause.sure else UNSURE,
+        reason=f"rank {cause.rank} {findings[cause.reason]}" + device_events(state, node),
+        evidence=("flight-recorder", "wait-for"),
+    )
+
+
+def of_unexplained_dumps(waiting: int, *, onset_s: float, now_s: float) -> Diagnosis:
+    """Diagnose a job whose dumps show that it stopped, and not where."""
+    return Diagnosis(
+        fault=FaultClass.COMM_HANG,
+        scope=Scope.WORKLOAD,
+        onset_s=onset_s,
+        detected_s=now_s,
+        isolate=False,
+        confidence=GUESS,
+        reason=f"{waiting} ranks wait in operations, and no dump shows which rank they wait for",
         evidence=("flight-recorder", "wait-for"),
     )
 
@@ -111,6 +139,7 @@ def of_silence(rank: int, state: JobState, stall: Stall, *, now_s: float) -> Dia
         fault=FaultClass.NONCOMM_HANG,
         scope=Scope.RANK,
         node=node,
+        rank=rank,
         onset_s=stall.since_s,
         detected_s=now_s,
         isolate=False,
@@ -134,6 +163,10 @@ def of_nowhere(stall: Stall, *, waiting: int, now_s: float) -> Diagnosis:
         "no link or node shows why",
         evidence=("sequence", "standstill"),
     )
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
 
 
 def device_events(state: JobState, node: int) -> str:

@@ -4,21 +4,30 @@ The strongest evidence comes first: a process that does not run, then lost packe
 kind ends the search, because all ranks wait for it in the end.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from faults.diagnosis import Diagnosis
-from faults.hangs.diagnoses import of_cut, of_dumps, of_frozen, of_missing_rank, of_nowhere, of_silence
+from faults.hangs.diagnoses import (
+    of_cut,
+    of_dumps,
+    of_frozen,
+    of_missing_rank,
+    of_nowhere,
+    of_silence,
+    of_unexplained_dumps,
+)
+from faults.hangs.dumps import DumpFindings, find_causes
 from faults.hangs.frozen import Frozen, frozen
 from faults.hangs.link_cuts import CutLink, CutNode, cuts, placed, undecided
 from faults.hangs.settings import HangSettings
 from faults.hangs.stall import Stall, find_stall
 from faults.hangs.wait_for_graph import Memberships, Waits, wait_for
 from faults.job_state import GroupProgress, JobState
+from faults.job_state.groups import PAIR, RAS_PREFIX
 from faults.job_state.ranks import ALIVE_PHASES
 
-PAIRWISE = "->"  # pairwise operations: each rank numbers them independently
 PATIENT = 10.0  # factor on the limits of a rank in another phase, such as a checkpoint or an evaluation
 
 
@@ -66,7 +75,7 @@ def waits_since_s(graph: Graph, stall: Stall) -> float:
 
 
 def _groups(state: JobState) -> tuple[GroupProgress, ...]:
-    named = {name: group for name, group in state.groups.items() if name and PAIRWISE not in name}
+    named = {name: group for name, group in state.groups.items() if name and PAIR not in name}
     own = not state.recorded.isdisjoint(named)  # the job's records distinguish its groups
     whole = () if own else (_everybody(state),)
     return tuple(group for group in (*whole, *named.values()) if len(group.entered) > 1)
@@ -156,23 +165,32 @@ def _unnamed(
     return ()
 
 
+def findings_of_dumps(state: JobState) -> DumpFindings:
+    """Return what the Flight Recorder dumps of a job show, or, without any, its newest counts of NCCL RAS."""
+    counts = {name: group for name, group in state.groups.items() if name.startswith(RAS_PREFIX)}
+    if state.dumped:
+        groups = {name: group for name, group in state.groups.items() if name and name not in counts}
+        return find_causes(groups, reporting=state.dumped)
+    reporting = {rank for group in counts.values() for rank in group.entered}
+    found = find_causes({name: _as_dumped(name, group) for name, group in counts.items()}, reporting=reporting)
+    # Ranks of a healthy job differ by an operation too.
+    return replace(found, causes=tuple(replace(cause, sure=False) for cause in found.causes))
+
+
+def _as_dumped(name: str, group: GroupProgress) -> GroupProgress:
+    """RAS counts calls, not ends: an operation that all ranks have called can be finished on all of them."""
+    called_by_all = min((group.entered.get(rank, 0) for rank in group.members), default=0)
+    description = f"communicator {name.removeprefix(RAS_PREFIX)}"
+    return replace(group, description=description, finished=dict.fromkeys(group.entered, called_by_all))
+
+
 def _of_dumps(state: JobState, *, now_s: float) -> tuple[Diagnosis, ...]:
-    """Diagnose by Flight Recorder dumps without any live source: they were written because the job stopped."""
+    """Diagnose by dumps or counts without any live source: they were written because the job stopped."""
     if state.progress_s is not None or state.pairs or any(rank.beat_s is not None for rank in state.ranks):
         return ()
-    graph = graph_of(state, since_s=-float("inf"))
-    if graph is None or not graph.waits.stall:
-        return ()
-    onset_s = min(
-        (
-            pending.since_s
-            for group in graph.groups
-            for pending in group.pending.values()
-            if pending.since_s is not None
-        ),
-        default=now_s,
-    )
-    return tuple(
-        of_dumps(rank, state, waiting=waiters(graph), complete=graph.reporting, onset_s=onset_s, now_s=now_s)
-        for rank in graph.waits.missing.tolist()
-    )
+    found = findings_of_dumps(state)
+    since_s = (pending.since_s for group in state.groups.values() for pending in group.pending.values())
+    onset_s = min((at_s for at_s in since_s if at_s is not None), default=now_s)
+    if found.waits and not found.causes:
+        return (of_unexplained_dumps(found.waiting, onset_s=onset_s, now_s=now_s),)
+    return tuple(of_dumps(cause, state, onset_s=onset_s, now_s=now_s) for cause in found.causes)

@@ -17,11 +17,14 @@ class GroupProgress:
     """The members of a group, and the number of operations that each has called and finished."""
 
     members: set[int]
+    description: str = ""
     entered: dict[int, int] = field(default_factory=dict)
+    started: dict[int, int] = field(default_factory=dict)  # only of dumps with the times of the device
     finished: dict[int, int] = field(default_factory=dict)
     pending: dict[int, Pending] = field(default_factory=dict)
     reported_s: dict[int, float] = field(default_factory=dict)  # last report of a rank in this group
     ended_s: dict[int, float] = field(default_factory=dict)  # time of its last finished operation, by its own record
+    called_s: dict[int, float] = field(default_factory=dict)  # time of its newest call, by its dump
 
     def record_call(self, at_s: float, rank: int, seq: int, pending: Pending) -> None:
         """Record that `rank` has called operation `seq`."""
@@ -44,10 +47,14 @@ class GroupProgress:
 
     def reset(self, rank: int) -> None:
         """Discard the progress of the rank's earlier life; it stays a member."""
-        for fields in (self.entered, self.finished, self.pending, self.ended_s, self.reported_s):
+        for fields in (self.entered, self.started, self.finished, self.pending):
             fields.pop(rank, None)
+        for times_s in (self.ended_s, self.reported_s, self.called_s):
+            times_s.pop(rank, None)
 
 
+RAS_PREFIX = "ras:"  # of the name of a communicator in NCCL RAS
+PAIR = "->"  # in the name of a pair of ranks: "43 0->12"
 _REGULAR = re.compile(r"(\d{1,7})-(\d{1,7})(?::(\d{1,7}))?")
 _LIST = re.compile(r"\d{1,7}(?:,\d{1,7})+")
 

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from faults.detector import Job
-from faults.job_state.groups import RESTART_S, GroupProgress, Pending, ranks_of
+from faults.job_state.groups import PAIR, RAS_PREFIX, RESTART_S, GroupProgress, Pending, ranks_of
 from faults.job_state.pairs import PairTraffic
 from faults.job_state.ranks import RankProgress
 from faults.observations import (
@@ -106,6 +106,7 @@ class JobState:
         self.unread: set[tuple[int, int]] = set()
         self.groups: dict[str, GroupProgress] = {}
         self.recorded: set[str] = set()  # groups that the job's own records name
+        self.dumped: set[int] = set()  # ranks with a Flight Recorder dump
         self.pace = Pace()
         self.progress_s: float | None = None  # last time that any rank finished an operation
         self.first_s: float | None = None
@@ -137,6 +138,10 @@ class JobState:
 
     def ranks_on(self, node: int) -> tuple[int, ...]:
         return self._ranks_on[node]
+
+    def only_rank_on(self, node: int) -> int | None:
+        ranks = self._ranks_on[node]
+        return ranks[0] if len(ranks) == 1 else None
 
     def _socket_poll(self, values: SocketPoll, observation: Observation) -> None:
         self.nodes[observation.node].add_sample(observation.at_s, values.peers)
@@ -198,14 +203,22 @@ class JobState:
         group = self._group(values.group)
         if observation.rank is None or group is None:
             return
-        group.members.update(rank for rank in values.ranks if 0 <= rank < len(self.ranks))
-        if values.group not in self.recorded and values.entered < group.finished.get(observation.rank, -1):
-            group.reset(observation.rank)  # a dump of a new life
-        group.record_call(observation.at_s, observation.rank, values.entered, Pending(values.op, values.since_s))
-        group.finished[observation.rank] = max(values.finished, group.finished.get(observation.rank, -1))
+        rank = observation.rank
+        self.dumped.add(rank)
+        group.members.update(each for each in values.ranks if 0 <= each < len(self.ranks))
+        group.description = group.description or values.description
+        is_new_life = values.group not in self.recorded and values.entered < group.finished.get(rank, -1)
+        if is_new_life or PAIR in values.group:  # the numbers of a pair begin again with each dump
+            group.reset(rank)
+        group.record_call(observation.at_s, rank, values.entered, Pending(values.op, values.since_s))
+        group.finished[rank] = max(values.finished, group.finished.get(rank, -1))
+        if values.started >= 0:
+            group.started[rank] = values.started
+        if values.called_s is not None:
+            group.called_s[rank] = values.called_s
 
     def _counts(self, values: OperationCounts, observation: Observation) -> None:
-        group = self._group(f"ras:{values.group}")
+        group = self._group(f"{RAS_PREFIX}{values.group}")
         if observation.rank is None or group is None:
             return
         called = sum(count for _, count in values.ops)

@@ -1,10 +1,11 @@
-"""A Flight Recorder dump as typed entries.  Broken entries are counted and dropped."""
+"""A Flight Recorder dump, reduced to the progress in each group.  Broken entries are counted and dropped."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from faults.readers.fields import MAX_INDEX, Record, decimal, items, mapping, parse_json, text, whole
+from faults.readers.fields import MAX, MAX_INDEX, MAX_TEXT, Record, decimal, items, mapping, parse_json, text, whole
 from faults.readers.lines import max_values, whole_document
 from faults.readers.parse_errors import MalformedError, ParseErrors
 from fleet.safe_pickle import PickleError, UnsafePickleError, read_pickle
@@ -13,20 +14,30 @@ SOURCE = "fr"
 PICKLE = b"\x80"  # protocol 2 and later begin with it; JSON cannot
 MAX_GROUPS = 65_536
 NOT_TIMED = -1
+COLLECTIVE: Final = ()
+UNKNOWN_PAIR: Final = (-1,)
+_PAIR = re.compile(r"(send|recv) (\d{1,6})(?:->|<-)(\d{1,6})")
+
+Pair = tuple[int, ...]  # sender and receiver within the group; COLLECTIVE, or UNKNOWN_PAIR of coalesced operations
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+@dataclass(slots=True)
+class Stream:
+    """The operations of a dump that share their numbers: the collectives of a group, or those of a pair of ranks."""
+
     group_id: int  # the rank's own number of the group
     group: str
-    desc: str
-    seq: int  # of collectives, or of point-to-point operations
-    point_to_point: bool
+    description: str
+    pair: Pair
     backend: str  # nccl, gloo, ...
-    op: str  # all_reduce; "send 0->1" of a point-to-point operation
-    called_ns: int
-    state: str  # scheduled, started, completed
-    finished: bool
+    entered: int = 0
+    started: int = NOT_TIMED  # the newest one that has started or ended
+    newest_ns: int = 0  # time of the newest call
+    unfinished: int = 0
+    unfinished_started: int = 0
+    first_seq: int = MAX  # of the first unfinished operation
+    first_op: str | None = None  # all_reduce; "send 0->1" of a point-to-point operation
+    first_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +52,63 @@ class Status:
 @dataclass(frozen=True, slots=True)
 class Dump:
     version: str
-    entries: tuple[Entry, ...]
+    streams: tuple[Stream, ...]
     status: Mapping[int, Status]  # by the rank's own number of the group
     members: Mapping[str, tuple[int, ...]]  # ranks by the group's name, if the dump has them
+    descriptions: Mapping[str, str]  # by the group's name: TENSOR_MODEL_PARALLEL_GROUP
+    first_ns: int  # its first call
     last_ns: int  # its last event
 
     @property
     def first_s(self) -> float:
-        return min((entry.called_ns for entry in self.entries), default=0) / 1e9
+        return self.first_ns / 1e9
 
     @property
     def last_s(self) -> float:
         return self.last_ns / 1e9
+
+
+class _Entries:
+    """Adds entries to the streams they belong to."""
+
+    def __init__(self) -> None:
+        self.streams: dict[tuple[int, str, Pair], Stream] = {}
+        self.first_ns = MAX
+        self.last_ns = 0
+
+    def add(self, found: Any) -> None:
+        if type(found) is not dict:
+            raise MalformedError("entry is no mapping")
+        group, description = _names(found)
+        point_to_point = found.get("is_p2p", False)
+        if type(point_to_point) is not bool:
+            raise MalformedError("is_p2p is no truth value")
+        name = text(found, "profiling_name")
+        state = text(found, "state")
+        group_id = whole(found, "pg_id")
+        seq = whole(found, "p2p_seq_id" if point_to_point else "collective_seq_id")
+        called_ns = whole(found, "time_created_ns")
+        # No time is None in a pickle, 0 in JSON.
+        started_ns = found.get("time_discovered_started_ns") and whole(found, "time_discovered_started_ns")
+        ended_ns = found.get("time_discovered_completed_ns") and whole(found, "time_discovered_completed_ns")
+        self.first_ns = min(self.first_ns, called_ns)
+        self.last_ns = max(self.last_ns, called_ns, started_ns or 0, ended_ns or 0)
+        backend, _, op = name.rpartition(":")
+        key = group_id, group, _pair(op) if point_to_point else COLLECTIVE
+        stream = self.streams.get(key)
+        if stream is None:
+            stream = self.streams[key] = Stream(group_id, group, description, key[2], backend)
+        stream.entered = max(stream.entered, seq)
+        stream.newest_ns = max(stream.newest_ns, called_ns)
+        if state != "scheduled":
+            stream.started = max(stream.started, seq)
+        # NCCL's watchdog marks complete operations and retires a timed-out one without the mark; gloo only retires.
+        if state == "completed" or ended_ns or (found.get("retired") is True and backend != "nccl"):
+            return
+        stream.unfinished += 1
+        stream.unfinished_started += state != "scheduled"
+        if seq < stream.first_seq:
+            stream.first_seq, stream.first_op, stream.first_ns = seq, op, called_ns
 
 
 def parse_dump(content: bytes | Iterable[bytes], *, tally: ParseErrors) -> Dump:
@@ -64,14 +120,16 @@ def parse_dump(content: bytes | Iterable[bytes], *, tally: ParseErrors) -> Dump:
     version = text(found, "version")
     if version.partition(".")[0] != "2":
         raise MalformedError("dump of an unknown version")
-    entries = []
-    last_ns = 0
+    entries = _Entries()
     for each in items({"entries": [], **found}, "entries"):  # JSON omits an empty list
-        with tally.skipping(SOURCE):
-            entry = _entry(each)
-            last_ns = max(last_ns, *(_stamp(each, key) for key in _STAMPS))
-            entries.append(entry)
-    return Dump(version, tuple(entries), _statuses(found, tally=tally), _members(found, tally=tally), last_ns)
+        try:
+            entries.add(each)
+        except MalformedError as error:  # no context manager: this runs once per entry
+            tally.add(SOURCE, str(error))
+    members, descriptions = _groups(found, tally=tally)
+    streams = tuple(entries.streams.values())
+    first_ns = entries.first_ns if streams else 0
+    return Dump(version, streams, _statuses(found, tally=tally), members, descriptions, first_ns, entries.last_ns)
 
 
 def parse_pickle(data: bytes) -> Any:
@@ -84,46 +142,19 @@ def parse_pickle(data: bytes) -> Any:
         raise MalformedError("broken pickle") from error
 
 
-_STAMPS = ("time_created_ns", "time_discovered_started_ns", "time_discovered_completed_ns")
-
-
-def _entry(found: Any) -> Entry:
-    if not isinstance(found, dict):
-        raise MalformedError("entry is no mapping")
+def _names(found: Record) -> tuple[str, str]:
     names = items(found, "process_group")
-    if len(names) != 2 or not all(type(name) is str and len(name) <= 256 for name in names):
+    if len(names) != 2 or not all(type(name) is str and len(name) <= MAX_TEXT for name in names):
         raise MalformedError("process_group is no pair of name and description")
-    point_to_point = found.get("is_p2p", False)
-    if type(point_to_point) is not bool:
-        raise MalformedError("is_p2p is no truth value")
-    backend, _, op = text(found, "profiling_name").rpartition(":")
-    state = text(found, "state")
-    return Entry(
-        group_id=whole(found, "pg_id"),
-        group=names[0],
-        desc=names[1],
-        seq=whole(found, "p2p_seq_id" if point_to_point else "collective_seq_id"),
-        point_to_point=point_to_point,
-        backend=backend,
-        op=op,
-        called_ns=whole(found, "time_created_ns"),
-        state=state,
-        finished=_finished(found, state=state, backend=backend),
-    )
+    return names[0], names[1]
 
 
-def _finished(found: Record, *, state: str, backend: str) -> bool:
-    """Return whether an entry is finished.  NCCL's watchdog marks complete operations and retires a timed-out one
-    without the mark; gloo only retires them.
-    """
-    if state == "completed" or _stamp(found, "time_discovered_completed_ns"):
-        return True
-    return found.get("retired") is True and backend != "nccl"
-
-
-def _stamp(found: Record, key: str) -> int:
-    """Return nanoseconds since 1970; 0 without a time (pickles have None, JSON has 0)."""
-    return 0 if found.get(key) is None else whole(found, key)
+def _pair(op: str) -> Pair:
+    match = _PAIR.fullmatch(op)
+    if match is None:
+        return UNKNOWN_PAIR
+    here, there = int(match[2]), int(match[3])
+    return (here, there) if match[1] == "send" else (there, here)
 
 
 def _statuses(found: Record, *, tally: ParseErrors) -> dict[int, Status]:
@@ -151,15 +182,19 @@ def _decimal(value: Any) -> int:
     return decimal(value, digits=19, defect="pg_status has a number that is none")
 
 
-def _members(found: Record, *, tally: ParseErrors) -> dict[str, tuple[int, ...]]:
-    """Return the members of each group; gloo's dumps have one group without a name, sometimes without ranks."""
-    members = {}
+def _groups(found: Record, *, tally: ParseErrors) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+    """Return the members and descriptions of the groups, by name.
+
+    Dumps of gloo have one group without a name, sometimes without ranks.
+    """
+    members, descriptions = {}, {}
     for name, config in list(mapping(found, "pg_config").items())[:MAX_GROUPS]:
         with tally.skipping(SOURCE):
             if not isinstance(config, dict) or not isinstance(name, str):
                 raise MalformedError("pg_config is no mapping of mappings")
             members[name] = _ranks(config.get("ranks", []))
-    return members
+            descriptions[name] = text(config, "desc", missing="")
+    return members, descriptions
 
 
 def _ranks(found: Any) -> tuple[int, ...]:

@@ -1,21 +1,20 @@
 """The progress of each rank from dumps: one `FlightProgress` per group, and one per direction of a point-to-point pair.
 
 Collective numbers are equal on all ranks of a group, so they show which rank is behind.  Point-to-point numbers are
-local to a rank and show only unfinished operations.
+local to a rank.  A send completes together with its receive, so the unfinished ones of both ends pair up in order:
+a pair's numbers count only these.
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
 
 from faults.observations import FlightProgress, Observation
-from faults.readers.flight.dump import NOT_TIMED, SOURCE, Dump, Entry
+from faults.readers.flight.dump import NOT_TIMED, SOURCE, Dump, Status, Stream
 from faults.readers.job_map import JobMap
 from faults.readers.parse_errors import ParseErrors
 
 DEFAULT_GROUP = "default_pg"  # torch's description of the group of all ranks
-_PAIR = re.compile(r"(send|recv) (\d{1,6})(?:->|<-)(\d{1,6})")
+DEFAULT_NAME = "0"
 
 Ranks = tuple[int, ...]
 
@@ -25,52 +24,86 @@ def flights(
 ) -> Iterator[Observation]:
     """Convert the dumps of some ranks, known at `at_s`.  `groups` are the known groups of the job."""
     members = _members(dumps, everybody=tuple(range(len(job_map.rank_node))), groups=tuple(groups))
+    # The counters of a group with point-to-point operations count these too, from a number of their own on each rank.
+    pairwise = {stream.group for dump in dumps.values() for stream in dump.streams if stream.pair}
     for rank, dump in sorted(dumps.items()):
         with tally.skipping(SOURCE):
-            yield from [*_of_rank(dump, rank=rank, at_s=at_s, job_map=job_map, members=members)]
+            yield from [*_of_rank(dump, rank=rank, at_s=at_s, job_map=job_map, members=members, pairwise=pairwise)]
 
 
 def _of_rank(
-    dump: Dump, *, rank: int, at_s: float, job_map: JobMap, members: Mapping[str, Ranks]
+    dump: Dump, *, rank: int, at_s: float, job_map: JobMap, members: Mapping[str, Ranks], pairwise: set[str]
 ) -> Iterator[Observation]:
     node = job_map.node(rank)
-    for (_, group, pair), found in groupby(sorted(dump.entries, key=_stream), key=_stream):
-        entries = list(found)
-        ranks = _pair_ranks(pair, members.get(group, ())) if entries[0].point_to_point else members.get(group, ())
-        values = _flight(entries, name=_name(group, pair, ranks), ranks=ranks, job_map=job_map)
-        yield Observation(at_s, node, values, rank=rank, peer=_peer(pair, ranks, rank=rank, job_map=job_map))
-    recorded = {entry.group_id for entry in dump.entries}
-    for group_id, status in sorted(dump.status.items()):
-        if group_id not in recorded:
-            entered, finished = max(status.entered, 0), max(status.finished, 0)
-            values = FlightProgress(str(group_id), (), entered, status.started, min(finished, entered), None, None)
-            yield Observation(at_s, node, values, rank=rank)
+    is_reported = False
+    for stream in sorted(dump.streams, key=lambda stream: (stream.group_id, stream.group, stream.pair)):
+        ranks = members.get(stream.group, ())
+        if stream.pair:
+            ranks = _pair_ranks(stream.pair, ranks)
+            if not stream.unfinished or rank not in ranks:  # the peer of a coalesced operation is unknown
+                continue
+        values = _pair(stream, ranks, job_map) if stream.pair else _collectives(stream, ranks, job_map)
+        is_reported = True
+        yield Observation(at_s, node, values, rank=rank, peer=_peer(stream.pair, ranks, rank=rank, job_map=job_map))
+    for name, status in _without_entries(dump):
+        if name not in pairwise:
+            is_reported = True
+            yield Observation(at_s, node, _counted(name, status, members.get(name, ()), dump), rank=rank)
+    if not is_reported:  # the rank has no unfinished operation, and waits for nothing
+        values = FlightProgress(next(iter(dump.members), DEFAULT_NAME), (), 0, NOT_TIMED, 0, None, None)
+        yield Observation(at_s, node, values, rank=rank)
 
 
-def _stream(entry: Entry) -> tuple[int, str, tuple[int, ...]]:
-    """Return the scope of an entry's number: its group, or for point-to-point operations the pair, sender first."""
-    if not entry.point_to_point:
-        return entry.group_id, entry.group, ()
-    match = _PAIR.fullmatch(entry.op)
-    if match is None:
-        return entry.group_id, entry.group, (-1,)
-    here, there = int(match[2]), int(match[3])
-    return entry.group_id, entry.group, (here, there) if match[1] == "send" else (there, here)
-
-
-def _flight(entries: Sequence[Entry], *, name: str, ranks: Ranks, job_map: JobMap) -> FlightProgress:
-    entered = max(entry.seq for entry in entries)
-    open_ones = [entry for entry in entries if not entry.finished]
-    first = min(open_ones, key=lambda entry: entry.seq, default=None)
-    timed = [entry.seq for entry in entries if entry.state != "scheduled"]
+def _collectives(stream: Stream, ranks: Ranks, job_map: JobMap) -> FlightProgress:
+    is_finished = not stream.unfinished
     return FlightProgress(
-        group=name,
+        group=stream.group,
         ranks=ranks,
-        entered=entered,
-        started=max(timed, default=0) if timed or entries[0].backend == "nccl" else NOT_TIMED,
-        finished=entered if first is None else max(first.seq - 1, 0),
-        op=None if first is None else first.op,
-        since_s=None if first is None else job_map.time(first.called_ns / 1e9),
+        entered=stream.entered,
+        started=max(stream.started, 0) if stream.backend == "nccl" else stream.started,
+        finished=stream.entered if is_finished else max(stream.first_seq - 1, 0),
+        op=stream.first_op,
+        since_s=None if is_finished else job_map.time(stream.first_ns / 1e9),
+        called_s=job_map.time(stream.newest_ns / 1e9),
+        description=stream.description,
+    )
+
+
+def _pair(stream: Stream, ranks: Ranks, job_map: JobMap) -> FlightProgress:
+    return FlightProgress(
+        group=f"{stream.group} {ranks[0]}->{ranks[1]}",
+        ranks=ranks,
+        entered=stream.unfinished,
+        started=stream.unfinished_started,
+        finished=0,
+        op=stream.first_op,
+        since_s=job_map.time(stream.first_ns / 1e9),
+        called_s=job_map.time(stream.newest_ns / 1e9),
+        description=stream.description,
+    )
+
+
+def _without_entries(dump: Dump) -> Iterator[tuple[str, Status]]:
+    """Return the counters of the groups without entries, by the group's name.
+
+    Counters have the rank's own number of the group.  Torch gives numbers and names in the order of creation.
+    """
+    recorded = {stream.group_id: stream.group for stream in dump.streams}
+    numbers = sorted(dump.status)
+    names = sorted((name for name in dump.members if name.isdecimal()), key=int)
+    in_order = dict(zip(numbers, names, strict=False)) if len(names) == len(dump.members) == len(numbers) else {}
+    if any(in_order.get(number, name) != name for number, name in recorded.items()):
+        in_order = {}
+    for number in numbers:
+        if number not in recorded:
+            yield in_order.get(number, str(number)), dump.status[number]
+
+
+def _counted(name: str, status: Status, ranks: Ranks, dump: Dump) -> FlightProgress:
+    entered, finished = max(status.entered, 0), max(status.finished, 0)
+    description = dump.descriptions.get(name, "")
+    return FlightProgress(
+        name, ranks, entered, status.started, min(finished, entered), None, None, description=description
     )
 
 
@@ -82,11 +115,11 @@ def _members(dumps: Mapping[int, Dump], *, everybody: Ranks, groups: Sequence[Ra
         recorded |= {
             name: ranks for name, ranks in dump.members.items() if name and ranks and max(ranks) < len(everybody)
         }
-        for entry in dump.entries:
-            if entry.desc == DEFAULT_GROUP:
-                recorded.setdefault(entry.group, everybody)
+        for stream in dump.streams:
+            if stream.description == DEFAULT_GROUP:
+                recorded.setdefault(stream.group, everybody)
             else:
-                observation[entry.group].add(rank)
+                observation[stream.group].add(rank)
     for name, ranks in observation.items():
         fitting = [group for group in groups if ranks <= set(group)]
         if name not in recorded and fitting:
@@ -99,13 +132,5 @@ def _pair_ranks(pair: tuple[int, ...], members: Ranks) -> Ranks:
     return tuple(members[index] for index in pair) if len(pair) == 2 and max(pair) < len(members) else ()
 
 
-def _name(group: str, pair: tuple[int, ...], ranks: Ranks) -> str:
-    if not pair:
-        return group
-    return f"{group} {ranks[0]}->{ranks[1]}" if ranks else f"{group} p2p {'->'.join(map(str, pair))}"
-
-
 def _peer(pair: tuple[int, ...], ranks: Ranks, *, rank: int, job_map: JobMap) -> int | None:
-    if not pair or rank not in ranks:
-        return None
-    return job_map.node(ranks[1] if ranks[0] == rank else ranks[0])
+    return job_map.node(ranks[1] if ranks[0] == rank else ranks[0]) if pair else None

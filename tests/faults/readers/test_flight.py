@@ -37,7 +37,8 @@ def test_nccl_dumps_give_started_and_finished_operations(form: str) -> None:
 
     (observation,) = flights({1: parsed(dump, form=form)}, at_s=9.0, job_map=PLACES, tally=ParseErrors())
 
-    assert observation == Observation(9.0, 1, FlightProgress("0", (0, 1, 2), 3, 2, 1, "all_reduce", 3.0), rank=1)
+    values = FlightProgress("0", (0, 1, 2), 3, 2, 1, "all_reduce", 3.0, 3.0, "default_pg")
+    assert observation == Observation(9.0, 1, values, rank=1)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -54,7 +55,7 @@ def test_gloo_dumps_give_only_finished_operations(form: str) -> None:
 
     (observation,) = flights({0: parsed(dump, form=form)}, at_s=9.0, job_map=PLACES, tally=ParseErrors())
 
-    assert observation.values == FlightProgress("0", (0, 1, 2), 8, -1, 7, "all_reduce", 0.0)
+    assert observation.values == FlightProgress("0", (0, 1, 2), 8, -1, 7, "all_reduce", 0.0, 0.0, "default_pg")
 
 
 def test_a_retired_operation_without_an_end_is_not_finished() -> None:
@@ -71,8 +72,8 @@ def test_each_group_counts_separately() -> None:
     observations = recorded(made.dump(made.entry(), made.entry(**other), pg_config=config))
 
     assert [each.values for each in observations] == [
-        FlightProgress("0", (0, 1, 2), 1, 1, 1, None, None),
-        FlightProgress("5", (0, 2), 40, 40, 40, None, None),
+        FlightProgress("0", (0, 1, 2), 1, 1, 1, None, None, 0.0, "default_pg"),
+        FlightProgress("5", (0, 2), 40, 40, 40, None, None, 0.0, "mesh_tp"),
     ]
 
 
@@ -99,7 +100,7 @@ def test_a_group_with_unknown_ranks_is_the_smallest_job_group_that_fits() -> Non
     }
 
 
-def test_point_to_point_operations_are_reported_by_pair_and_direction() -> None:
+def test_unfinished_point_to_point_operations_are_counted_by_pair_and_direction() -> None:
     def passed(name: str, seq: int, *, done: bool) -> dict[str, Any]:
         kind = made.entry if done else made.waiting
         return kind(profiling_name=f"nccl:{name}", p2p_seq_id=seq, is_p2p=True, collective_seq_id=0)
@@ -109,14 +110,15 @@ def test_point_to_point_operations_are_reported_by_pair_and_direction() -> None:
             passed("send 0->1", 1, done=True),
             passed("recv 0<-2", 2, done=False),
             passed("send 0->1", 3, done=False),
-            passed("coalesced", 4, done=True),
+            passed("send 0->1", 4, done=False),
+            passed("recv 0<-1", 5, done=True),
+            passed("coalesced", 6, done=False),
         )
     )
 
     assert [(each.values, each.peer) for each in observations] == [
-        (FlightProgress("0 p2p -1", (), 4, 4, 4, None, None), None),
-        (FlightProgress("0 0->1", (0, 1), 3, 3, 2, "send 0->1", 0.0), 1),
-        (FlightProgress("0 2->0", (2, 0), 2, 2, 1, "recv 0<-2", 0.0), 2),
+        (FlightProgress("0 0->1", (0, 1), 2, 2, 0, "send 0->1", 0.0, 0.0, "default_pg"), 1),
+        (FlightProgress("0 2->0", (2, 0), 1, 1, 0, "recv 0<-2", 0.0, 0.0, "default_pg"), 2),
     ]
 
 
@@ -141,21 +143,53 @@ def test_group_ranks_outside_the_job_are_ignored() -> None:
     assert observation.values.ranks == (0, 1)
 
 
-def test_a_group_without_entries_is_read_from_its_counters() -> None:
-    status = {
-        "7": {"last_enqueued_collective": "12", "last_started_collective": "12", "last_completed_collective": "11"}
-    }
+STATUS = {"last_enqueued_collective": "12", "last_started_collective": "12", "last_completed_collective": "11"}
 
-    (observation,) = recorded(made.dump(pg_status=status))
+
+def test_a_group_without_entries_is_read_from_its_counters() -> None:
+    (observation,) = recorded(made.dump(pg_status={"7": STATUS, "9": {}}, pg_config={}))[:1]
 
     assert observation.values == FlightProgress("7", (), 12, 12, 11, None, None)
+
+
+def test_counters_belong_to_the_groups_in_the_order_of_creation() -> None:
+    config = {name: {"name": name, "desc": f"mesh_{name}", "ranks": "[0, 2]"} for name in ("42", "9", "110")}
+    status = {"3": STATUS, "5": STATUS, "11": STATUS}
+
+    observations = recorded(made.dump(pg_status=status, pg_config=config))
+
+    assert [each.values for each in observations] == [
+        FlightProgress(name, (0, 2), 12, 12, 11, None, None, description=f"mesh_{name}") for name in ("9", "42", "110")
+    ]
+
+
+def test_counters_that_contradict_the_order_keep_their_number() -> None:
+    config = {name: {"name": name, "desc": "", "ranks": "[0, 2]"} for name in ("9", "42")}
+    entry = made.entry(pg_id=5, process_group=["9", ""])  # the order would give 42
+
+    observations = recorded(made.dump(entry, pg_status={"3": STATUS, "5": STATUS}, pg_config=config))
+
+    groups = [each.values.group for each in observations if isinstance(each.values, FlightProgress)]
+    assert groups == ["9", "3"]
+
+
+def test_counters_of_a_group_with_point_to_point_operations_are_ignored() -> None:
+    """They count both kinds, and each rank has its own number of operations."""
+    sends = made.waiting(profiling_name="nccl:send 0->1", is_p2p=True, p2p_seq_id=6)
+
+    observations = recorded(made.dump(sends), made.dump(pg_status={"0": STATUS}))
+
+    assert [(each.rank, each.values.group, each.values.entered) for each in observations] == [  # type: ignore[union-attr]
+        (0, "0 0->1", 1),
+        (1, "0", 0),  # its dump is known, and the rank waits for nothing
+    ]
 
 
 def test_a_dump_without_an_entries_field_has_no_entries() -> None:
     dump = made.dump()
     del dump["entries"]
 
-    assert parsed(dump).entries == ()
+    assert parsed(dump).streams == ()
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -179,7 +213,7 @@ def test_a_broken_entry_is_counted_and_the_others_are_kept(form: str, broken: An
 
     found = parsed(made.dump(made.entry(), broken, made.entry(collective_seq_id=2)), form=form, tally=tally)
 
-    assert [entry.seq for entry in found.entries] == [1, 2]
+    assert [(stream.entered, stream.unfinished) for stream in found.streams] == [(2, 0)]
     assert tally.counts() == {defect: 1}
 
 
