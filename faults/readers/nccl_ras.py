@@ -39,6 +39,9 @@ class Communicators:
     def rank(self, process: Process) -> int | None:
         return self._rank_of.get(process)
 
+    def hosts(self) -> dict[int, str]:
+        return {rank: host for (host, _, _), rank in self._rank_of.items()}
+
 
 def parse_ras(
     content: bytes | Iterable[bytes], *, at_s: float, job_map: JobMap, members: Communicators, tally: ParseErrors

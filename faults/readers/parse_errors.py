@@ -21,6 +21,10 @@ class ParseErrors:
         if times:
             self._counts[f"{source}: {defect}"] += times
 
+    def include(self, counts: Mapping[str, int]) -> None:
+        """Add the counts of another process."""
+        self._counts.update(counts)
+
     @contextmanager
     def skipping(self, source: str) -> Iterator[None]:
         """Count a MalformedError raised inside, and continue after the block."""

@@ -36,6 +36,11 @@ class Recording:
     t_go_s: float  # on the recording's clock; all other times count from it
     observations: tuple[Observation, ...]
     malformed: Mapping[str, int]  # number of skipped records by defect
+    hosts: tuple[str | None, ...] = ()  # of the ranks, where the files name them
+    notes: tuple[str, ...] = ()  # for people: errors in kernel logs, ranks without data in NCCL RAS
+
+    def host_of(self, rank: int | None) -> str | None:
+        return self.hosts[rank] if rank is not None and rank < len(self.hosts) else None
 
 
 def read(files: Mapping[str, Content]) -> Recording:
@@ -56,10 +61,10 @@ def read(files: Mapping[str, Content]) -> Recording:
     dumps = list(_of_the_job(dumps, job_map=job_map, t_go_s=t_go_s, tally=tally))
     dumped_s = _dumped_s(run, dumps, t_go_s=t_go_s, job_map=job_map, tally=tally)
     requested = [
-        flights(each, at_s=dumped_s, job_map=job_map, groups=job.groups, tally=tally) for each in _rounds(dumps)
+        flights(each, at_s=dumped_s, job_map=job_map, groups=job.groups, tally=tally) for each in rounds(dumps)
     ]
     found += dict.fromkeys(chain.from_iterable(requested))
-    return Recording(job, t_go_s, tuple(_in_order(found, tally=tally)), tally.counts())
+    return Recording(job, t_go_s, tuple(in_order(found, tally=tally)), tally.counts())
 
 
 def _document(content: Content) -> bytes:
@@ -84,7 +89,7 @@ def _dumps(files: Mapping[str, Content], *, tally: ParseErrors) -> Iterator[tupl
                 yield rank, parse_dump(files[name], tally=tally)
 
 
-def _rounds(dumps: Iterable[tuple[int, Dump]]) -> Iterator[dict[int, Dump]]:
+def rounds(dumps: Iterable[tuple[int, Dump]]) -> Iterator[dict[int, Dump]]:
     """Return rounds with at most one dump of each rank: ranks may have dumped with stack traces and without."""
     left = list(dumps)
     while left:
@@ -122,7 +127,7 @@ def _dumped_s(
     return known_s
 
 
-def _in_order(found: list[Observation], *, tally: ParseErrors) -> Iterator[Observation]:
+def in_order(found: list[Observation], *, tally: ParseErrors) -> Iterator[Observation]:
     """Sort by the time of knowledge, then by kind and place.
 
     Duplicates are dropped.

@@ -15,9 +15,12 @@ from api.cli.common.lazy_groups import new_app
 from api.cli.common.output import Format, FormatOption
 from api.cli.common.tables import Column, number, print_table, table_of
 from api.cli.faults.recordings import EXPECTED, open_recording
+from api.cli.faults.wait_page import wait_page
 from faults.bundle import Bundle, proves, read_bundle, write_bundle
+from faults.detector import Job
 from faults.diagnosis import Diagnosis, Scope
 from faults.monitor import MonitorSettings
+from faults.observations import Observation
 from faults.readers import Recording
 from faults.replay import calls, replay
 from fleet.documents import RuleError, dotted
@@ -40,6 +43,7 @@ def _where(diagnosis: Diagnosis) -> str | None:
 COLUMNS = (
     Column("class", of="fault"),
     Column("scope", of="scope"),
+    Column("rank", of=lambda each: None if each.rank is None else str(each.rank)),
     Column("where", of=_where),
     number("onset s", decimals=2, of="onset_s"),
     number("detected s", decimals=2, of="detected_s"),
@@ -53,23 +57,34 @@ app = new_app()
 
 @app.command("replay")
 def replay_command(
-    source: Annotated[Path, typer.Argument(metavar="DIR|BUNDLE", help="A recording's folder, or a bundle.")],
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="DIR|BUNDLE", help="A recording's folder, the dumps of a stopped job, or a bundle."),
+    ],
     bundle_out: Annotated[
         Path | None, typer.Option("--bundle-out", metavar="FILE", help="Also write a bundle, for an exact replay.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Also write a page: which rank waits for which.")
     ] = None,
     workload: Annotated[
         bool, typer.Option("--workload", help="With --format json: also findings of the workload.")
     ] = False,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Diagnose a recorded job, or check a bundle.
+    """Diagnose a recorded or stopped job, or check a bundle.
 
-    Times are seconds after the recording's t_go.  A bundle is replayed with its own settings; if it does not give its
-    diagnoses again, bit for bit, the exit code is 1.  If calls were dropped before the bundle was written, live
-    diagnoses can be missing in it: these are listed on stderr, and the JSON has "proven".
+    A folder without run.json can hold what a stopped job left: Flight Recorder dumps under any name that ends in the
+    rank, JSON replies of NCCL RAS, files of NCCL Inspector, and kernel logs with Xid lines.  Other files are ignored.
+
+    Times are seconds after the recording's t_go, or after the first call in the dumps.  A bundle is replayed with its
+    own settings; if it does not give its diagnoses again, bit for bit, the exit code is 1.  If calls were dropped
+    before the bundle was written, live diagnoses can be missing in it: these are listed on stderr, and the JSON has
+    "proven".
     """
-    if bundle_out is not None:
-        require_writable(bundle_out)
+    for path in (bundle_out, html):
+        if path is not None:
+            require_writable(path)
     if source.exists() and not (source.is_dir() or source.is_file()):
         raise InputError(f"{source}: is neither a folder nor a file")
     if source.is_dir() or not source.exists():
@@ -79,18 +94,36 @@ def replay_command(
         bundle = _open_bundle(source)
         diagnoses, missing = _checked(bundle, source, bundle_out), _missing(bundle)
         _note_missing(missing, bundle)
+        observations = (call for call in bundle.calls if isinstance(call, Observation))
+        recording = Recording(bundle.job, t_go_s=0.0, observations=tuple(observations), malformed={})
+    for each in recording.notes:
+        note(each)
+    if html is not None:
+        write_whole(html, wait_page(recording, diagnoses, name=source.name).encode())
     if output is Format.JSON:
-        print_line(json.dumps([*_listed(diagnoses, missing, workload=workload)], indent=2))
+        listed = _listed(diagnoses, missing, recording=recording, workload=workload)
+        print_line(json.dumps([*listed], indent=2))
         return
-    _print(diagnoses)
+    _print(tuple(with_rank(each, recording.job) for each in diagnoses))
 
 
-def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
+def with_rank(diagnosis: Diagnosis, job: Job) -> Diagnosis:
+    """Add the rank of a node that has only one."""
+    on_node = [rank for rank, node in enumerate(job.rank_node) if node == diagnosis.node]
+    if diagnosis.rank is not None or len(on_node) != 1:
+        return diagnosis
+    return diagnosis.model_copy(update={"rank": on_node[0]})
+
+
+def as_json(diagnosis: Diagnosis, recording: Recording) -> dict[str, Any]:
     """Convert a diagnosis to JSON; times and confidence are rounded."""
+    diagnosis = with_rank(diagnosis, recording.job)
     return {
         "class": diagnosis.fault.value,
         "scope": diagnosis.scope.value,
+        "rank": diagnosis.rank,
         "node": diagnosis.node,
+        "host": recording.host_of(diagnosis.rank),
         "peer": diagnosis.peer,
         "direction": None if diagnosis.direction is None else diagnosis.direction.value,
         "switch": diagnosis.switch,
@@ -103,12 +136,12 @@ def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
 
 
 def _listed(
-    diagnoses: tuple[Diagnosis, ...], missing: tuple[Diagnosis, ...], *, workload: bool
+    diagnoses: tuple[Diagnosis, ...], missing: tuple[Diagnosis, ...], *, recording: Recording, workload: bool
 ) -> Iterator[dict[str, Any]]:
     """Return the diagnoses, followed by the missing ones of a bundle."""
     for diagnosis in (*diagnoses, *missing):
         if workload or diagnosis.scope is not Scope.WORKLOAD:
-            yield as_json(diagnosis) | ({"proven": diagnosis in diagnoses} if missing else {})
+            yield as_json(diagnosis, recording) | ({"proven": diagnosis in diagnoses} if missing else {})
 
 
 def _missing(bundle: Bundle) -> tuple[Diagnosis, ...]:

@@ -21,7 +21,7 @@ from tests.testbed.cli import Cli
 
 HANG = Story(nodes=4, dead=((1, 0),), end_s=8.0)
 KEYS = (
-    *("class", "scope", "node", "peer", "direction", "switch"),
+    *("class", "scope", "rank", "node", "host", "peer", "direction", "switch"),
     *("onset_s", "detected_s", "isolate", "confidence", "reason"),
 )
 T_GO_S = 1_795_000_000.0
