@@ -160,6 +160,12 @@ REGISTRY = (
     ),
     Benchmark("faults_agent", "Cost of the recorder", target="0.5 % of a core at 4 Hz"),
     Benchmark("faults_readers", "Readers", target="bounded memory"),
+    Benchmark(
+        "faults_dumps",
+        "Dumps of stopped jobs",
+        target="99 % of the culprits, another rank in one job of 1,000; 4,096 dumps in 120 s",
+        slow=True,
+    ),
     # Service
     Benchmark(
         "service_load",
