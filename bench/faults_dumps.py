@@ -29,7 +29,7 @@ from tests.testbed.stopped_job_cases import Case, random_case
 from tests.testbed.stopped_jobs import Stop
 
 JOBS: Final = int(os.environ.get("FLEETWRIGHT_BENCH_JOBS", "1000"))
-FIRST_SEED: Final = 100_000  # the rules were written with jobs of seeds below 1,000
+FIRST_SEED: Final = 200_000  # the rules were written with jobs of seeds below 60,000
 DUMPS: Final = 4096
 ENTRIES: Final = 2000
 

@@ -13,7 +13,8 @@ from fleet.numba_cache import jit_entry, jit_inner
 
 MAX_DEPTH: Final = 64
 MAX_LONG: Final = 16  # bytes of a number
-PLAIN, TUPLE, LIST, DICT = 0, 1, 2, 3
+MAX_VALUES: Final = 4_000_000  # each costs about 90 bytes
+PLAIN, TUPLE, LIST, DICT, NUMBER = 0, 1, 2, 3, 4  # a large number or a float is no plain key: many can collide
 
 
 @jit_inner
@@ -30,7 +31,7 @@ def is_harmless(data: NDArray[np.uint8]) -> bool:  # noqa: C901, PLR0911, PLR091
     stack = np.zeros(size + 1, dtype=np.uint8)
     memo = np.zeros(size + 1, dtype=np.uint8)
     marks = np.zeros(MAX_DEPTH, dtype=np.int64)
-    height, memos, depth, at = 0, 0, 0, 0
+    height, memos, depth, at, values = 0, 0, 0, 0, 0
     while at < size:
         code = data[at]
         at += 1
@@ -53,14 +54,17 @@ def is_harmless(data: NDArray[np.uint8]) -> bool:  # noqa: C901, PLR0911, PLR091
         if argument < 0:
             return False
         at += fixed
+        values += 1
+        if values > MAX_VALUES:
+            return False
         if code in (0x8A, 0x8C, 0x43, 0x58, 0x42, 0x8D, 0x8E):  # LONG1, texts, bytes
             if argument > size - at or (code == 0x8A and argument > MAX_LONG):
                 return False
             at += argument
-            stack[height] = PLAIN
+            stack[height] = NUMBER if code == 0x8A else PLAIN
             height += 1
         elif code in (0x4E, 0x88, 0x89, 0x4B, 0x4D, 0x4A, 0x47):  # None, True, False, numbers
-            stack[height] = PLAIN
+            stack[height] = NUMBER if code == 0x47 else PLAIN
             height += 1
         elif code == 0x29:  # EMPTY_TUPLE
             stack[height] = TUPLE

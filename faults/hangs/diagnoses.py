@@ -101,8 +101,8 @@ def of_dumps(cause: Cause, state: JobState, *, onset_s: float, now_s: float) -> 
         Reason.NOT_STARTED: f"has called {cause.op} of {cause.group}, but its device has not started it",
         Reason.NOT_FINISHED: f"has not finished {cause.op} of {cause.group}, which "
         f"{_count(cause.waiting, 'peer has', 'peers have')} finished",
-        Reason.NO_DUMP: f"left no dump, and {_count(cause.waiting, 'rank waits', 'ranks wait')} in {cause.op} of "
-        f"{cause.group}, which all others have called",
+        Reason.NO_DUMP: f"has no dump with {cause.group}, and {_count(cause.waiting, 'rank waits', 'ranks wait')} in "
+        f"{cause.op} of this group, which all others have called",
     }
     return Diagnosis(
         fault=FaultClass.NONCOMM_HANG,
@@ -127,7 +127,7 @@ def of_unexplained_dumps(waiting: int, *, onset_s: float, now_s: float) -> Diagn
         detected_s=now_s,
         isolate=False,
         confidence=GUESS,
-        reason=f"{waiting} ranks wait in operations, and no dump shows which rank they wait for",
+        reason=f"{_count(waiting, 'rank waits', 'ranks wait')} in operations, and no dump shows for which rank",
         evidence=("flight-recorder", "wait-for"),
     )
 

@@ -50,7 +50,7 @@ class Wait:
     op: str
     waiting: tuple[int, ...]
     missing: tuple[int, ...]
-    silent: tuple[int, ...]  # members without a dump
+    silent: tuple[int, ...]  # members without a dump, or with one that does not show this group
     finished: tuple[int, ...]  # members that have finished it
 
     @property
@@ -105,7 +105,8 @@ def find_causes(groups: Mapping[str, GroupProgress], *, reporting: Iterable[int]
     causes = list(behind) or [*_missing(graph, frozenset())]
     if behind:
         causes += _missing(graph, frozenset(cause.rank for cause in behind))
-    causes = causes or [*_not_started(graph)] or [*_without_dump(graph)]
+    causes = causes or [*_not_started(graph)]
+    causes = causes or [*_missing(graph, frozenset(), of_device=True)] or [*_without_dump(graph)]
     of_rank = {cause.rank: cause for cause in reversed(causes)}
     return DumpFindings(tuple(of_rank[rank] for rank in sorted(of_rank)), tuple(graph.waits.values()))
 
@@ -115,6 +116,8 @@ def _waits(name: str, group: GroupProgress, reporting: frozenset[int]) -> Iterat
     members = sorted(group.members | set(group.entered))
     known = [rank for rank in members if rank in reporting]
     ended = {rank: group.finished.get(rank, 0) for rank in known}
+    # An unfinished operation never leaves a dump, so a rank without any of a pair has called none.
+    shown = {rank for rank in known if is_pair or rank in group.entered}
     numbers = {ended[rank] + 1 for rank in known if group.entered.get(rank, 0) > ended[rank]}
     for seq in sorted(numbers):
         waiting = [rank for rank in known if ended[rank] == seq - 1 and group.entered.get(rank, 0) >= seq]
@@ -125,8 +128,8 @@ def _waits(name: str, group: GroupProgress, reporting: frozenset[int]) -> Iterat
             seq=seq,
             op=next((op for op in pending if op is not None), "operation") if not is_pair else "send and receive",
             waiting=tuple(waiting),
-            missing=tuple(rank for rank in known if group.entered.get(rank, 0) < seq),
-            silent=tuple(rank for rank in members if rank not in reporting),
+            missing=tuple(rank for rank in members if rank in shown and group.entered.get(rank, 0) < seq),
+            silent=tuple(rank for rank in members if rank not in shown),
             finished=tuple(rank for rank in known if ended[rank] >= seq),
         )
 
@@ -150,9 +153,9 @@ def _behind(graph: _Graph) -> list[Cause]:
     return [cause for rank, cause in found.items() if rank not in ahead]
 
 
-def _missing(graph: _Graph, stuck: frozenset[int]) -> Iterator[Cause]:
+def _missing(graph: _Graph, stuck: frozenset[int], *, of_device: bool = False) -> Iterator[Cause]:
     """Return the ranks that others wait for and that wait for none; `stuck` ones are known causes."""
-    edges = _edges(graph, stuck)
+    edges = _edges(graph, stuck, of_device=of_device)
     cycles: list[frozenset[Vertex]] = []
     found: set[int] = set()
     for sink in sinks(edges):
@@ -170,12 +173,15 @@ def _missing(graph: _Graph, stuck: frozenset[int]) -> Iterator[Cause]:
             yield _cause(rank, Reason.NOT_CALLED, wait, sure=not any(each.silent for each in graph.waits.values()))
 
 
-def _edges(graph: _Graph, stuck: frozenset[int]) -> dict[Vertex, tuple[Vertex, ...]]:
+def _edges(graph: _Graph, stuck: frozenset[int], *, of_device: bool) -> dict[Vertex, tuple[Vertex, ...]]:
+    """Return the graph; with `of_device`, an operation that all have called leads to those at an earlier one."""
     edges: dict[Vertex, tuple[Vertex, ...]] = {}
     for operation, wait in graph.waits.items():
         if (wait.finished and not wait.is_pair) or stuck.issuperset(wait.waiting):
             continue
-        edges[operation] = wait.missing
+        is_called = of_device and not (wait.missing or wait.silent)
+        behind = (rank for rank in wait.waiting if is_called and graph.of_rank[rank][0] != operation)
+        edges[operation] = (*wait.missing, *behind)
         edges |= {rank: () for rank in wait.missing if rank not in edges}
     for rank, operations in graph.of_rank.items():
         edges[rank] = () if rank in stuck else tuple(each for each in operations if each in edges)
@@ -184,6 +190,7 @@ def _edges(graph: _Graph, stuck: frozenset[int]) -> dict[Vertex, tuple[Vertex, .
 
 def _in_cycle(graph: _Graph, edges: Edges, cycle: frozenset[Vertex]) -> set[int]:
     """Return the cause within ranks that wait for each other: the one whose wait does not block it."""
+    missing = {rank for wait in graph.waits.values() for rank in wait.missing}
     inner = {vertex: tuple(each for each in edges[vertex] if each in cycle) for vertex in cycle}
     for removable in (_is_send, _is_overtaken):
         inner = {
@@ -195,12 +202,14 @@ def _in_cycle(graph: _Graph, edges: Edges, cycle: frozenset[Vertex]) -> set[int]
             for vertex, targets in inner.items()
         }
         alone = {vertex for sink in sinks(inner) if len(sink) == 1 for vertex in sink if isinstance(vertex, int)}
-        if alone:
-            return alone
-    ranks = [vertex for vertex in cycle if isinstance(vertex, int)]
+        if wanted := alone & missing:
+            return wanted
+    ranks = [vertex for vertex in cycle if isinstance(vertex, int) and vertex in missing]
     late = [(_first_missed_s(graph, rank), rank) for rank in ranks]
     if any(at_s < float("inf") for at_s, _ in late):
         return {min(late)[1]}
+    if not ranks:
+        return set()
     return {min(ranks, key=lambda rank: (graph.newest_call_s(rank), rank))}
 
 
@@ -239,14 +248,19 @@ def _not_started(graph: _Graph) -> Iterator[Cause]:
     }
     if not started:  # the job records no times of the device
         return
+    certain: list[Cause] = []
+    possible: list[Cause] = []
     for operation, wait in graph.waits.items():
         if wait.missing or wait.finished:
             continue
         peers = [rank for rank in wait.waiting if (operation, rank) in started]
         harmless = {kind for rank in peers for kind in _earlier(graph, operation, rank)}
         for rank in wait.waiting:
-            if rank not in peers and harmless.issuperset(_earlier(graph, operation, rank)):
-                yield _cause(rank, Reason.NOT_STARTED, wait, sure=not wait.silent)
+            earlier = set(_earlier(graph, operation, rank))
+            if rank not in peers and earlier <= harmless:
+                cause = _cause(rank, Reason.NOT_STARTED, wait, sure=not wait.silent)
+                (possible if earlier else certain).append(cause)
+    yield from certain or possible
 
 
 def _earlier(graph: _Graph, operation: Operation, rank: int) -> Iterator[tuple[str, str | None]]:

@@ -179,7 +179,7 @@ def findings_of_dumps(state: JobState) -> DumpFindings:
 
 def _as_dumped(name: str, group: GroupProgress) -> GroupProgress:
     """RAS counts calls, not ends: an operation that all ranks have called can be finished on all of them."""
-    called_by_all = min((group.entered.get(rank, 0) for rank in group.members), default=0)
+    called_by_all = min(group.entered.values(), default=0)
     description = f"communicator {name.removeprefix(RAS_PREFIX)}"
     return replace(group, description=description, finished=dict.fromkeys(group.entered, called_by_all))
 

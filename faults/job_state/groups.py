@@ -18,6 +18,7 @@ class GroupProgress:
 
     members: set[int]
     description: str = ""
+    listed: tuple[int, ...] = ()  # the members that the newest dump lists
     entered: dict[int, int] = field(default_factory=dict)
     started: dict[int, int] = field(default_factory=dict)  # only of dumps with the times of the device
     finished: dict[int, int] = field(default_factory=dict)

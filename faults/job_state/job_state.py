@@ -205,7 +205,9 @@ class JobState:
             return
         rank = observation.rank
         self.dumped.add(rank)
-        group.members.update(each for each in values.ranks if 0 <= each < len(self.ranks))
+        if values.ranks is not group.listed:  # large groups list their ranks in each dump
+            group.members.update(each for each in values.ranks if 0 <= each < len(self.ranks))
+            group.listed = values.ranks
         group.description = group.description or values.description
         is_new_life = values.group not in self.recorded and values.entered < group.finished.get(rank, -1)
         if is_new_life or PAIR in values.group:  # the numbers of a pair begin again with each dump
@@ -221,6 +223,12 @@ class JobState:
         group = self._group(f"{RAS_PREFIX}{values.group}")
         if observation.rank is None or group is None:
             return
+        if values.state == "dead":
+            rank = self.ranks[observation.rank]
+            rank.gone_s = rank.gone_s or observation.at_s
+        if not values.ops:  # a rank without data
+            group.members.add(observation.rank)
+            return
         called = sum(count for _, count in values.ops)
         if called < group.finished.get(observation.rank, -1):
             group.reset(observation.rank)
@@ -228,9 +236,6 @@ class JobState:
             # RAS counts calls, not ends: a called operation has ended once the counts move.
             group.finished[observation.rank] = max(called - 1, 0)
         group.record_call(observation.at_s, observation.rank, called, Pending(None, observation.at_s))
-        if values.state == "dead":
-            rank = self.ranks[observation.rank]
-            rank.gone_s = rank.gone_s or observation.at_s
 
     def _device(self, values: DeviceCounter, observation: Observation) -> None:
         if values.name in ("xid", "ecc-double", "nvlink"):

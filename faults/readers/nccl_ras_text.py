@@ -15,7 +15,7 @@ from faults.readers.nccl_ras import SOURCE
 from faults.readers.parse_errors import MalformedError, ParseErrors
 
 HEADING = b"in group  per comm"
-_TABLE_ROW = re.compile(r"^ *\d+ +\d+ +\d+ +[\d-]+ +(?P<ranks>[\d-]+) +\d+ +[A-Z]+ +[A-Z]+ *$")
+_TABLE_ROW = re.compile(r"^ *\d+ +\d+ +\d+ +[\d-]+ +(?:\d{1,7}-)?(?P<ranks>\d{1,7}) +\d+ +[A-Z]+ +[A-Z]+ *$")
 _COMMUNICATOR = re.compile(r"^#\d+-\d+ \((?P<hash>[0-9a-fx:]{1,64})\) [A-Z]+")
 _COUNT = re.compile(r"^ *(?P<ranks>\d{1,7}) ranks? ha(?:s|ve) launched up to (?:\w+ )?operation (?P<seq>\d{1,18})")
 _RANK = re.compile(r"^ *Rank (?P<rank>\d{1,7}) -- GPU \S+ managed by process \d+ on node (?P<host>\S{1,253})")
@@ -66,7 +66,7 @@ def parse_ras_text(data: bytes) -> RasText:
     current = _Communicator("")
     for line in data.decode(errors="replace").splitlines():
         if match := _TABLE_ROW.match(line):
-            sizes.append(int(match["ranks"].rpartition("-")[2]))
+            sizes.append(int(match["ranks"]))
         elif match := _COMMUNICATOR.match(line):
             current = found[match["hash"]] = _Communicator(match["hash"])
         elif match := _COUNT.match(line):
@@ -87,6 +87,8 @@ def _counts(found: _Communicator, *, at_s: float, job_map: JobMap) -> Iterator[O
     if len(common) > 1 or found.size > MAX_INDEX:
         raise MalformedError("counts without their ranks")
     for rank in range(found.size):
-        seq = found.listed.get(rank, *common)
+        seq = found.listed.get(rank, common[0] if common else None)
+        if seq is None:
+            raise MalformedError("counts without their ranks")
         values = OperationCounts(found.name, found.size, (("operation", seq),), "ok")
         yield Observation(at_s, job_map.node(rank), values, rank=rank)

@@ -61,7 +61,7 @@ def read(files: Mapping[str, Content]) -> Recording:
     dumps = list(_of_the_job(dumps, job_map=job_map, t_go_s=t_go_s, tally=tally))
     dumped_s = _dumped_s(run, dumps, t_go_s=t_go_s, job_map=job_map, tally=tally)
     requested = [
-        flights(each, at_s=dumped_s, job_map=job_map, groups=job.groups, tally=tally) for each in rounds(dumps)
+        flights(each, at_s=dumped_s, job_map=job_map, groups=job.groups, tally=tally) for each in _rounds(dumps)
     ]
     found += dict.fromkeys(chain.from_iterable(requested))
     return Recording(job, t_go_s, tuple(in_order(found, tally=tally)), tally.counts())
@@ -89,7 +89,7 @@ def _dumps(files: Mapping[str, Content], *, tally: ParseErrors) -> Iterator[tupl
                 yield rank, parse_dump(files[name], tally=tally)
 
 
-def rounds(dumps: Iterable[tuple[int, Dump]]) -> Iterator[dict[int, Dump]]:
+def _rounds(dumps: Iterable[tuple[int, Dump]]) -> Iterator[dict[int, Dump]]:
     """Return rounds with at most one dump of each rank: ranks may have dumped with stack traces and without."""
     left = list(dumps)
     while left:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fleet.pickle_check import is_harmless
+from fleet.pickle_check import MAX_VALUES, is_harmless
 from fleet.safe_pickle import CHECKED_BYTES, PickleError, UnsafePickleError, read_pickle
 
 keys = (
@@ -29,6 +29,12 @@ plain = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=5) | st.lists(inner, max_size=5).map(tuple) | st.dictionaries(keys, inner, max_size=5)
     ),
+    max_leaves=12,
+)
+
+with_short_keys = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=10) | st.floats(allow_nan=False),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text() | st.integers(0, 2**31), inner, max_size=5),
     max_leaves=12,
 )
 
@@ -167,7 +173,7 @@ def test_a_list_that_contains_itself_is_read() -> None:
 class TestCheckedByPython:
     """A large pickle is read by Python, if a check finds it harmless."""
 
-    @given(plain, st.integers(2, pickle.HIGHEST_PROTOCOL))
+    @given(with_short_keys, st.integers(2, pickle.HIGHEST_PROTOCOL))
     def test_plain_data_is_harmless(self, value: Any, protocol: int) -> None:
         data = pickle.dumps(value, protocol=protocol)
         assert is_harmless(_bytes(data)) or _refused(data)
@@ -198,6 +204,9 @@ class TestCheckedByPython:
             b"\x80\x04]\x8d\xff\xff\xff\xff\xff\x00\x00\x00.",  # a text of 2^40 bytes
             b"\x80\x02})" + b"\x85" * 1000 + b"Ks\x73.",  # a nested tuple as a key
             b"\x80\x02}(" + b"}K\x01u.",  # a dictionary as a key
+            pickle.dumps({2**61 - 1: 1}),  # numbers with the same hash make a dictionary slow
+            pickle.dumps({0.5: 1}),
+            b"\x80\x02](" + b"N" * (MAX_VALUES + 1) + b"e.",
             b"\x80\x02" + b"(" * 100 + b".",
             b"\x80\x02K\x01K\x02.",  # two values
             b"\x80\x02K\x01.K",  # more after the end

@@ -66,8 +66,11 @@ def random_case(seed: int, *, how: Stop | None = None, max_ranks: int = 1024) ->
     only_active = draw.random() < 0.5
     entries = draw.choice([60, 400, 2000])
     skew_s = {node: draw.gauss(0.0, 1e-3) for node in range(shape.ranks // 8 + 1)}
+    batched = draw.random() < 0.4
     dumps = {
-        rank: job.dump(rank, entries=entries, timed=timed, only_active=only_active, skew_s=skew_s[rank // 8])
+        rank: job.dump(
+            rank, entries=entries, timed=timed, only_active=only_active, skew_s=skew_s[rank // 8], batched=batched
+        )
         for rank in range(shape.ranks)
         if rank not in absent
     }

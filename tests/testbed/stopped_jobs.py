@@ -271,8 +271,13 @@ class StoppedJob:
                 state.ahead -= 1
             state.executed += 1
 
-    def dump(self, rank: int, *, entries: int, timed: bool, only_active: bool, skew_s: float) -> dict[str, Any]:
-        """Return the dump of a rank as Flight Recorder writes it."""
+    def dump(
+        self, rank: int, *, entries: int, timed: bool, only_active: bool, skew_s: float, batched: bool = False
+    ) -> dict[str, Any]:
+        """Return the dump of a rank as Flight Recorder writes it.
+
+        Of `batched` sends and receives, only the entry of the batch has a state.
+        """
         state = self.ranks[rank]
         counts: dict[tuple[str, bool], int] = defaultdict(int)
         enqueued: dict[str, int] = defaultdict(int)
@@ -292,28 +297,29 @@ class StoppedJob:
             if done and only_active:
                 continue
             is_started = timed and rank in operation.ready_s and index < state.last_mark
-            found.append(
-                {
-                    "record_id": len(found),
-                    "pg_id": numbers[operation.group],
-                    "process_group": [operation.group, self.groups[operation.group][0]],
-                    "collective_seq_id": counts[operation.group, False],
-                    "p2p_seq_id": counts[operation.group, True],
-                    "op_id": index,
-                    "profiling_name": f"nccl:{_name(operation, rank)}",
-                    "time_created_ns": _ns(operation.called_s[rank] + skew_s),
-                    "input_sizes": [[4096, 1, 5120]],
-                    "output_sizes": [[4096, 1, 5120]],
-                    "state": "completed" if done else "started" if is_started else "scheduled",
-                    "time_discovered_started_ns": _ns(operation.ready_s[rank] + skew_s) if is_started else None,
-                    "time_discovered_completed_ns": _ns(operation.done_s + skew_s)
-                    if done and operation.done_s
-                    else None,
-                    "retired": done,
-                    "timeout_ms": 600_000,
-                    "is_p2p": pairwise,
-                }
-            )
+            entry = {
+                "record_id": len(found),
+                "pg_id": numbers[operation.group],
+                "process_group": [operation.group, self.groups[operation.group][0]],
+                "collective_seq_id": counts[operation.group, False],
+                "p2p_seq_id": counts[operation.group, True],
+                "op_id": index,
+                "profiling_name": f"nccl:{_name(operation, rank)}",
+                "time_created_ns": _ns(operation.called_s[rank] + skew_s),
+                "input_sizes": [[4096, 1, 5120]],
+                "output_sizes": [[4096, 1, 5120]],
+                "state": "completed" if done else "started" if is_started else "scheduled",
+                "time_discovered_started_ns": _ns(operation.ready_s[rank] + skew_s) if is_started else None,
+                "time_discovered_completed_ns": _ns(operation.done_s + skew_s) if done and operation.done_s else None,
+                "retired": done,
+                "timeout_ms": 600_000,
+                "is_p2p": pairwise,
+            }
+            if pairwise and batched:
+                times = dict.fromkeys(("time_discovered_started_ns", "time_discovered_completed_ns"))
+                found.append(entry | times | {"state": "scheduled", "retired": False})
+                entry |= {"profiling_name": "nccl:coalesced"}
+            found.append(entry)
         return {
             "version": "2.9",
             "pg_config": {

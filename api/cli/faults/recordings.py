@@ -4,6 +4,7 @@ Files are read in pieces, so their size does not matter.  Many dumps are parsed 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from api.cli.common.errors import CommandError, InputError
@@ -12,14 +13,15 @@ from faults.readers import ParseErrors, Recording, read, read_loose
 from faults.readers.flight import Dump, parse_dump
 from faults.readers.flight.dump import SOURCE
 from faults.readers.loose_files import HEAD_BYTES, FileKind, LooseFile, kind_of, rank_of_dump
+from faults.readers.parse_errors import MalformedError
 from faults.readers.recording_files import is_recorded
 from faults.readers.run import RUN
 from fleet.documents import RuleError, dotted
 
 CHUNK_BYTES = 1 << 18
 EXPECTED = (
-    "expected the folder of a recording (run.json and the files of `fleetwright faults record`), or the Flight "
-    "Recorder dumps of a stopped job"
+    "expected the folder of a recording (run.json and the files of `fleetwright faults record`), or what a stopped "
+    "job left: Flight Recorder dumps, NCCL RAS or Inspector output"
 )
 MAX_FILES = 65_536
 DUMPS_PER_TASK = 64  # fewer are parsed here: to start a process takes as long
@@ -47,8 +49,12 @@ def _open_loose(files: Sequence[Path]) -> Recording:
     paths = [file for file, kind in kinds.items() if kind is FileKind.DUMP]
     tally = ParseErrors()
     dumps: list[tuple[int, Dump]] = []
+    members: dict[tuple[int, ...], tuple[int, ...]] = {}  # each once: every rank of a group lists all of them
     for parsed, defects in _parsed(paths):
-        dumps += parsed
+        dumps += [
+            (rank, replace(dump, members={name: members.setdefault(each, each) for name, each in dump.members.items()}))
+            for rank, dump in parsed
+        ]
         tally.include(defects)
     others = (
         LooseFile(file.name, kind, _chunks(file))
@@ -70,14 +76,18 @@ def _parse(paths: Sequence[Path]) -> Parsed:
     for path in paths:
         rank = rank_of_dump(path.name)
         with tally.skipping(SOURCE):
-            if rank is not None:
-                dumps.append((rank, parse_dump(_chunks(path), tally=tally)))
+            if rank is None:
+                raise MalformedError("dump without a rank at the end of its name")
+            dumps.append((rank, parse_dump(_chunks(path), tally=tally)))
     return dumps, dict(tally.counts())
 
 
 def _head(file: Path) -> bytes:
-    with file.open("rb") as stream:
-        return stream.read(HEAD_BYTES)
+    try:
+        with file.open("rb") as stream:
+            return stream.read(HEAD_BYTES)
+    except OSError:  # not readable for this user
+        return b"\0"
 
 
 def _message(path: Path, error: RuleError) -> str:

@@ -99,7 +99,7 @@ def replay_command(
     for each in recording.notes:
         note(each)
     if html is not None:
-        write_whole(html, wait_page(recording, diagnoses, name=source.name).encode())
+        write_whole(html, wait_page(recording, diagnoses, name=source.resolve().name).encode())
     if output is Format.JSON:
         listed = _listed(diagnoses, missing, recording=recording, workload=workload)
         print_line(json.dumps([*listed], indent=2))

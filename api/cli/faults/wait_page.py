@@ -63,11 +63,17 @@ def wait_page(recording: Recording, diagnoses: Sequence[Diagnosis], *, name: str
         _list([each.reason for each in diagnoses], none="No fault was found."),
         *(["<h2>Further findings</h2>", _list(recording.notes, none="")] if recording.notes else []),
         "<h2>Who waits for whom</h2>",
-        f'<div class="picture">{_picture(found)}</div>' if found.waits else "<p>No rank waits in an operation.</p>",
+        f'<div class="picture">{_picture(found)}</div>' if found.waits else f"<p>{_without_waits(state)}</p>",
         *(_table(found.waits) if found.waits else ()),
     ]
     head = f'<meta charset="utf-8"><title>{escape(name)}</title><style>{STYLE}</style>'
     return f'<!doctype html><html lang="en"><head>{head}</head><body>{"".join(parts)}</body></html>\n'
+
+
+def _without_waits(state: JobState) -> str:
+    if not state.dumped:
+        return "The recording has no Flight Recorder dump and no counts of NCCL RAS that differ."
+    return "No rank waits in an operation."
 
 
 def columns(found: DumpFindings) -> list[list[Box]]:
@@ -117,7 +123,11 @@ def _line(wait: Wait, causes: set[int]) -> str:
     absent = sorted(_absent(wait, causes))
     if wait.finished:
         return f"{_ranks(wait.waiting)} did not finish, {_ranks(wait.finished)} did"
-    return f"{_ranks(waiting)} wait for {_ranks(absent)}" if absent else f"{_ranks(waiting)} have called it"
+    verb, have = ("waits", "has") if len(waiting) == 1 else ("wait", "have")
+    pair = f" ({wait.group.rpartition(' ')[2]})" if wait.is_pair else ""
+    if not absent:
+        return f"{_ranks(waiting)} {have} called it{pair}"
+    return f"{_ranks(waiting)} {verb} for {_ranks(absent)}{pair}"
 
 
 def _ranks(ranks: Sequence[int]) -> str:
@@ -131,7 +141,7 @@ def _picture(found: DumpFindings) -> str:
     parts = []
     height = 0
     for column, boxes in enumerate(levels):
-        x, y = (len(levels) - 1 - column) * (BOX_W + GAP_W), 8
+        x, y = column * (BOX_W + GAP_W), 8
         for box in boxes:
             places[id(box)] = x, y, box
             parts.append(_drawn(box, x, y))
@@ -143,7 +153,7 @@ def _picture(found: DumpFindings) -> str:
         '<defs><marker id="end" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
         '<path d="M0 0 L8 4 L0 8"/></marker></defs>'
     )
-    label = "Operations from left to right: each waits for what is to its right, at the right the causes"
+    label = "At the left the causes, then the operations that wait for them, then those that wait for these"
     return (
         f'<svg role="img" aria-label="{label}" width="{width}" height="{height}" viewBox="-1 0 {width} {height}">'
         f"{marker}{''.join(arrows)}{''.join(parts)}</svg>"
@@ -157,7 +167,7 @@ def _arrows(levels: Sequence[Sequence[Box]], places: Mapping[int, tuple[int, int
                 if box.absent.isdisjoint(target.ranks):
                     continue
                 (from_x, from_y, _), (to_x, to_y, _) = places[id(box)], places[id(target)]
-                start, end = from_x + BOX_W, to_x - 2
+                start, end = from_x, to_x + BOX_W + 2
                 y1, y2, middle = from_y + box.height / 2, to_y + target.height / 2, (start + end) / 2
                 yield (
                     f'<path d="M{start} {y1:g} C{middle:g} {y1:g} {middle:g} {y2:g} {end} {y2:g}" '

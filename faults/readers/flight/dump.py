@@ -13,9 +13,11 @@ from fleet.safe_pickle import PickleError, UnsafePickleError, read_pickle
 SOURCE = "fr"
 PICKLE = b"\x80"  # protocol 2 and later begin with it; JSON cannot
 MAX_GROUPS = 65_536
+MAX_MEMBERS = 2_000_000  # of all groups of a dump
 NOT_TIMED = -1
 COLLECTIVE: Final = ()
 UNKNOWN_PAIR: Final = (-1,)
+COALESCED: Final = "coalesced"
 _PAIR = re.compile(r"(send|recv) (\d{1,6})(?:->|<-)(\d{1,6})")
 
 Pair = tuple[int, ...]  # sender and receiver within the group; COLLECTIVE, or UNKNOWN_PAIR of coalesced operations
@@ -73,6 +75,8 @@ class _Entries:
 
     def __init__(self) -> None:
         self.streams: dict[tuple[int, str, Pair], Stream] = {}
+        self._transfers: list[tuple[Stream, int, str, int, bool]] = []  # unfinished; seq, name, time, whether started
+        self._coalesced: dict[tuple[int, int], tuple[bool, bool]] = {}  # by group and seq: whether started, finished
         self.first_ns = MAX
         self.last_ns = 0
 
@@ -102,13 +106,31 @@ class _Entries:
         stream.newest_ns = max(stream.newest_ns, called_ns)
         if state != "scheduled":
             stream.started = max(stream.started, seq)
+        is_started = state != "scheduled"
         # NCCL's watchdog marks complete operations and retires a timed-out one without the mark; gloo only retires.
-        if state == "completed" or ended_ns or (found.get("retired") is True and backend != "nccl"):
+        is_finished = state == "completed" or bool(ended_ns) or (found.get("retired") is True and backend != "nccl")
+        if point_to_point and op == COALESCED:
+            self._coalesced[group_id, seq] = is_started, is_finished
+        elif is_finished:
             return
-        stream.unfinished += 1
-        stream.unfinished_started += state != "scheduled"
-        if seq < stream.first_seq:
-            stream.first_seq, stream.first_op, stream.first_ns = seq, op, called_ns
+        elif point_to_point:
+            self._transfers.append((stream, seq, op, called_ns, is_started))
+        else:
+            _add_unfinished(stream, seq, op, called_ns, is_started=is_started)
+
+    def end(self) -> None:
+        """Add the unfinished sends and receives: of a batch, only its own entry is marked as started and finished."""
+        for stream, seq, op, called_ns, is_alone_started in self._transfers:
+            is_started, is_finished = self._coalesced.get((stream.group_id, seq), (is_alone_started, False))
+            if not is_finished:
+                _add_unfinished(stream, seq, op, called_ns, is_started=is_started)
+
+
+def _add_unfinished(stream: Stream, seq: int, op: str, called_ns: int, *, is_started: bool) -> None:
+    stream.unfinished += 1
+    stream.unfinished_started += is_started
+    if seq < stream.first_seq:
+        stream.first_seq, stream.first_op, stream.first_ns = seq, op, called_ns
 
 
 def parse_dump(content: bytes | Iterable[bytes], *, tally: ParseErrors) -> Dump:
@@ -126,6 +148,7 @@ def parse_dump(content: bytes | Iterable[bytes], *, tally: ParseErrors) -> Dump:
             entries.add(each)
         except MalformedError as error:  # no context manager: this runs once per entry
             tally.add(SOURCE, str(error))
+    entries.end()
     members, descriptions = _groups(found, tally=tally)
     streams = tuple(entries.streams.values())
     first_ns = entries.first_ns if streams else 0
@@ -187,18 +210,24 @@ def _groups(found: Record, *, tally: ParseErrors) -> tuple[dict[str, tuple[int, 
 
     Dumps of gloo have one group without a name, sometimes without ranks.
     """
-    members, descriptions = {}, {}
+    members: dict[str, tuple[int, ...]] = {}
+    descriptions: dict[str, str] = {}
+    left = MAX_MEMBERS
     for name, config in list(mapping(found, "pg_config").items())[:MAX_GROUPS]:
         with tally.skipping(SOURCE):
             if not isinstance(config, dict) or not isinstance(name, str):
                 raise MalformedError("pg_config is no mapping of mappings")
-            members[name] = _ranks(config.get("ranks", []))
+            ranks = _ranks(config.get("ranks", []), maximum=left)
+            left -= len(ranks)
+            members[name] = ranks
             descriptions[name] = text(config, "desc", missing="")
     return members, descriptions
 
 
-def _ranks(found: Any) -> tuple[int, ...]:
+def _ranks(found: Any, *, maximum: int) -> tuple[int, ...]:
     """Parse a list of ranks, or its text."""
+    if isinstance(found, str | list) and len(found) > maximum * (8 if isinstance(found, str) else 1):
+        raise MalformedError("pg_config has too many ranks")
     ranks = parse_json(found) if isinstance(found, str) else found
     if not isinstance(ranks, list) or not all(type(rank) is int and 0 <= rank <= MAX_INDEX for rank in ranks):
         raise MalformedError("pg_config has no list of ranks")

@@ -9,12 +9,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from faults.observations import FlightProgress, Observation
-from faults.readers.flight.dump import NOT_TIMED, SOURCE, Dump, Status, Stream
+from faults.readers.flight.dump import SOURCE, Dump, Status, Stream
 from faults.readers.job_map import JobMap
 from faults.readers.parse_errors import ParseErrors
 
 DEFAULT_GROUP = "default_pg"  # torch's description of the group of all ranks
-DEFAULT_NAME = "0"
 
 Ranks = tuple[int, ...]
 
@@ -35,7 +34,6 @@ def _of_rank(
     dump: Dump, *, rank: int, at_s: float, job_map: JobMap, members: Mapping[str, Ranks], pairwise: set[str]
 ) -> Iterator[Observation]:
     node = job_map.node(rank)
-    is_reported = False
     for stream in sorted(dump.streams, key=lambda stream: (stream.group_id, stream.group, stream.pair)):
         ranks = members.get(stream.group, ())
         if stream.pair:
@@ -43,15 +41,10 @@ def _of_rank(
             if not stream.unfinished or rank not in ranks:  # the peer of a coalesced operation is unknown
                 continue
         values = _pair(stream, ranks, job_map) if stream.pair else _collectives(stream, ranks, job_map)
-        is_reported = True
         yield Observation(at_s, node, values, rank=rank, peer=_peer(stream.pair, ranks, rank=rank, job_map=job_map))
     for name, status in _without_entries(dump):
         if name not in pairwise:
-            is_reported = True
             yield Observation(at_s, node, _counted(name, status, members.get(name, ()), dump), rank=rank)
-    if not is_reported:  # the rank has no unfinished operation, and waits for nothing
-        values = FlightProgress(next(iter(dump.members), DEFAULT_NAME), (), 0, NOT_TIMED, 0, None, None)
-        yield Observation(at_s, node, values, rank=rank)
 
 
 def _collectives(stream: Stream, ranks: Ranks, job_map: JobMap) -> FlightProgress:
@@ -86,17 +79,19 @@ def _pair(stream: Stream, ranks: Ranks, job_map: JobMap) -> FlightProgress:
 def _without_entries(dump: Dump) -> Iterator[tuple[str, Status]]:
     """Return the counters of the groups without entries, by the group's name.
 
-    Counters have the rank's own number of the group.  Torch gives numbers and names in the order of creation.
+    Counters have the rank's own number of the group.  Torch gives numbers and names in the order of creation; where
+    names are hashes, or contradict that order, the counters' groups are unknown.
     """
     recorded = {stream.group_id: stream.group for stream in dump.streams}
     numbers = sorted(dump.status)
     names = sorted((name for name in dump.members if name.isdecimal()), key=int)
-    in_order = dict(zip(numbers, names, strict=False)) if len(names) == len(dump.members) == len(numbers) else {}
-    if any(in_order.get(number, name) != name for number, name in recorded.items()):
-        in_order = {}
-    for number in numbers:
-        if number not in recorded:
-            yield in_order.get(number, str(number)), dump.status[number]
+    if not len(names) == len(dump.members) == len(numbers):
+        return
+    in_order = dict(zip(numbers, names, strict=True))
+    if all(in_order.get(number, name) == name for number, name in recorded.items()):
+        for number in numbers:
+            if number not in recorded:
+                yield in_order[number], dump.status[number]
 
 
 def _counted(name: str, status: Status, ranks: Ranks, dump: Dump) -> FlightProgress:

@@ -43,14 +43,14 @@ def test_a_path_that_is_not_a_recording_is_refused(tmp_path: Path) -> None:
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "run.json").write_bytes(b'{"n": 0}')
     expected = (
-        "expected the folder of a recording (run.json and the files of `fleetwright faults record`), or the Flight "
-        "Recorder dumps of a stopped job"
+        "expected the folder of a recording (run.json and the files of `fleetwright faults record`), or what a stopped "
+        "job left: Flight Recorder dumps, NCCL RAS or Inspector output"
     )
 
     assert refusal(tmp_path / "none") == f"{tmp_path}/none: does not exist, {expected}"
     assert refusal(tmp_path / "file") == f"{tmp_path}/file: is not a folder, {expected}"
     assert refusal(tmp_path / "empty") == (
-        f"{tmp_path}/empty: holds no dump of Flight Recorder, no reply of NCCL RAS and no file of NCCL Inspector; "
+        f"{tmp_path}/empty: holds no usable dump of Flight Recorder, and no output of NCCL RAS or NCCL Inspector; "
         f"{expected}"
     )
     assert refusal(tmp_path / "broken") == f"{tmp_path}/broken/run.json: n: expected a whole number from 1 to 131,072"

@@ -143,7 +143,7 @@ def test_a_culprit_without_a_dump_never_justifies_a_quarantine() -> None:
     dumps = {rank: job.dump(rank, entries=100, timed=False, only_active=False, skew_s=0.0) for rank in ranks}
     (found,) = replay(*_replayable(Case(shape, {5: Stop.DEAD}, frozenset({5}), dumps)))
     assert (found.rank, found.isolate) == (5, False)
-    assert "left no dump" in found.reason
+    assert "has no dump" in found.reason
 
 
 def _replayable(case: Case) -> tuple[Job, tuple[Observation, ...]]:

@@ -147,9 +147,13 @@ STATUS = {"last_enqueued_collective": "12", "last_started_collective": "12", "la
 
 
 def test_a_group_without_entries_is_read_from_its_counters() -> None:
-    (observation,) = recorded(made.dump(pg_status={"7": STATUS, "9": {}}, pg_config={}))[:1]
+    (observation,) = recorded(made.dump(pg_status={"7": STATUS}))
 
-    assert observation.values == FlightProgress("7", (), 12, 12, 11, None, None)
+    assert observation.values == FlightProgress("0", (0, 1, 2), 12, 12, 11, None, None, description="default_pg")
+
+
+def test_counters_without_a_name_are_ignored() -> None:
+    assert recorded(made.dump(pg_status={"7": STATUS}, pg_config={})) == []
 
 
 def test_counters_belong_to_the_groups_in_the_order_of_creation() -> None:
@@ -163,14 +167,14 @@ def test_counters_belong_to_the_groups_in_the_order_of_creation() -> None:
     ]
 
 
-def test_counters_that_contradict_the_order_keep_their_number() -> None:
+def test_counters_that_contradict_the_order_are_ignored() -> None:
     config = {name: {"name": name, "desc": "", "ranks": "[0, 2]"} for name in ("9", "42")}
     entry = made.entry(pg_id=5, process_group=["9", ""])  # the order would give 42
 
     observations = recorded(made.dump(entry, pg_status={"3": STATUS, "5": STATUS}, pg_config=config))
 
     groups = [each.values.group for each in observations if isinstance(each.values, FlightProgress)]
-    assert groups == ["9", "3"]
+    assert groups == ["9"]
 
 
 def test_counters_of_a_group_with_point_to_point_operations_are_ignored() -> None:
@@ -180,9 +184,25 @@ def test_counters_of_a_group_with_point_to_point_operations_are_ignored() -> Non
     observations = recorded(made.dump(sends), made.dump(pg_status={"0": STATUS}))
 
     assert [(each.rank, each.values.group, each.values.entered) for each in observations] == [  # type: ignore[union-attr]
-        (0, "0 0->1", 1),
-        (1, "0", 0),  # its dump is known, and the rank waits for nothing
+        (0, "0 0->1", 1)
     ]
+
+
+@pytest.mark.parametrize(("done", "unfinished"), [(True, 0), (False, 1)])
+def test_the_operations_of_a_batch_have_the_state_of_its_own_entry(*, done: bool, unfinished: int) -> None:
+    """Flight Recorder never marks the single sends and receives of a batch."""
+    batch = {"is_p2p": True, "p2p_seq_id": 3, "collective_seq_id": 0}
+    single = made.entry(profiling_name="nccl:send 0->1", **batch) | {
+        "state": "scheduled",
+        "retired": False,
+        "time_discovered_started_ns": None,
+        "time_discovered_completed_ns": None,
+    }
+    whole = (made.entry if done else made.waiting)(profiling_name="nccl:coalesced", **batch)
+
+    dump = parsed(made.dump(single, whole))
+
+    assert sum(stream.unfinished for stream in dump.streams if stream.pair == (0, 1)) == unfinished
 
 
 def test_a_dump_without_an_entries_field_has_no_entries() -> None:

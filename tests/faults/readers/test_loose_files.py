@@ -8,7 +8,7 @@ import pytest
 
 from faults.observations import Collective, DeviceCounter, OperationCounts
 from faults.readers import ParseErrors, Recording, read_loose
-from faults.readers.flight import parse_dump
+from faults.readers.flight import Dump, parse_dump
 from faults.readers.loose_files import HEAD_BYTES, FileKind, LooseFile, kind_of, rank_of_dump
 from faults.replay import replay
 from fleet.documents import RuleError
@@ -69,7 +69,10 @@ def read(dumps: dict[int, dict[str, Any]], **others: tuple[FileKind, bytes]) -> 
         ("nccl_trace_rank_3", pickle.dumps(made.dump(made.entry()), protocol=2), FileKind.DUMP),
         ("my_job.trace.12", DUMP, FileKind.DUMP),
         ("nccl_trace_rank_3", b"cut off", FileKind.DUMP),  # counted as damaged
-        ("notes.json", DUMP, None),  # without a rank
+        ("notes.json", DUMP, FileKind.DUMP),  # counted: without a rank
+        ("dmesg", f"[   12.5] {XID}".encode(), FileKind.KERNEL_LOG),
+        ("dmesg", f"[Sun Feb 23 16:24:18 2025] {XID}".encode(), FileKind.KERNEL_LOG),
+        ("list.json", b"[ {}]", None),
         ("ras.json", ras([1, 1]), FileKind.RAS),
         ("ras.txt", b"OK\n" + ras([1, 1]), FileKind.RAS),
         ("gpu-7-pid12.log", inspector(0, ranks=2), FileKind.INSPECTOR),
@@ -88,7 +91,18 @@ def test_a_file_is_known_by_its_content_and_a_dump_also_by_its_rank(
 
 @pytest.mark.parametrize(
     ("name", "rank"),
-    [("_dump_3", 3), ("_dump_3.json", 3), ("nccl_trace_rank_1023", 1023), ("a.b_7.pkl", 7), ("notes", None)],
+    [
+        ("_dump_3", 3),
+        ("_dump_3.json", 3),
+        ("nccl_trace_rank_1023", 1023),
+        ("a.b_7.pkl", 7),
+        ("my_job.trace.12", 12),
+        ("job12_rank3_20251128", 3),
+        ("notes", None),
+        ("_dump_3.json.1", None),  # rotated
+        ("_dump_20251128", None),
+        ("_dump_3.json.bak", None),
+    ],
 )
 def test_the_rank_is_the_number_at_the_end_of_the_name(name: str, rank: int | None) -> None:
     assert rank_of_dump(name) == rank
@@ -184,6 +198,69 @@ def test_an_inspector_file_is_of_its_rank_in_the_whole_job() -> None:
     ]
 
 
+def test_the_newest_dump_of_a_rank_counts() -> None:
+    def dumps(*, called_s: float, behind: int) -> list[tuple[int, Dump]]:
+        called = {"time_created_ns": int((made.T_GO_S + called_s) * 1e9), "pg_id": 0}
+        made_of = {
+            rank: made.dump(made.entry(**called) if rank == behind else made.waiting(collective_seq_id=2, **called))
+            for rank in range(3)
+        }
+        return [(rank, parse_dump(json.dumps(each).encode(), tally=ParseErrors())) for rank, each in made_of.items()]
+
+    old, new = dumps(called_s=0.0, behind=1), dumps(called_s=50.0, behind=2)
+    for order in ((*old, *new), (*new, *old)):
+        recording = read_loose(order, (), tally=ParseErrors())
+        assert [each.rank for each in replay(recording.job, recording.observations)] == [2]
+
+
+def test_a_dump_of_an_earlier_run_is_left_out() -> None:
+    early_ns = int((made.T_GO_S - 500.0) * 1e9)
+    stale = made.waiting(collective_seq_id=91, time_created_ns=early_ns, time_discovered_started_ns=early_ns)
+    config = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2, 3]"}}
+    waits = made.dump(made.waiting(collective_seq_id=2), pg_config=config)
+    recording = read({0: waits, 1: waits, 2: made.dump(stale, pg_config=config), 3: waits})
+    assert recording.malformed == {"fr: dump of an earlier run": 1}
+    found = replay(recording.job, recording.observations)
+    assert not {0, 1, 3} & {each.rank for each in found}
+
+
+@pytest.mark.parametrize("called_ns", [5, 9 * 10**18])
+def test_one_dump_with_a_wrong_clock_does_not_disturb_the_others(called_ns: int) -> None:
+    waits, config = made.waiting(collective_seq_id=2), {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2]"}}
+    dumps = {0: made.dump(waits | {"time_created_ns": called_ns}), 1: made.dump(made.entry()), 2: made.dump(waits)}
+    recording = read({rank: dump | {"pg_config": config} for rank, dump in dumps.items()})
+    (found,) = replay(recording.job, recording.observations)
+    assert found.rank == 1
+    assert abs(found.detected_s) < 1e6
+
+
+def test_a_dump_of_a_rank_outside_its_groups_is_left_out() -> None:
+    config = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}
+    recording = read({rank: made.dump(made.entry(), pg_config=config) for rank in (0, 1, 99)})
+    assert recording.job.nodes == 2
+    assert recording.malformed == {"fr: dump of a rank outside its groups": 1}
+
+
+def test_a_rank_without_data_in_ras_has_no_count() -> None:
+    reply = json.loads(ras([7, 7, 7, 7], missing=3))
+    lost = {"rank": 3, "host": "gpu-1", "pid": 103, "cuda_dev": 1, "status": {"unresponsive": True}}
+    reply["communicators"][0]["missing_ranks"] = [lost]
+    recording = read({}, ras=(FileKind.RAS, json.dumps(reply).encode()))
+    assert replay(recording.job, recording.observations) == ()
+
+
+@pytest.mark.parametrize("kind", [FileKind.RAS, FileKind.RAS_TEXT])
+def test_a_file_that_is_too_large_is_counted_and_the_others_are_read(kind: FileKind) -> None:
+    recording = read({0: made.dump(made.entry())}, large=(kind, b" " * (33 << 20)))
+    assert recording.malformed == {f"{kind.value}: too large": 1}
+
+
+def test_a_host_is_not_taken_for_another_with_a_longer_name() -> None:
+    files = {"dmesg-gpu-00.log": (FileKind.KERNEL_LOG, f"[1.0] {XID}\n".encode())}
+    recording = read({}, ras=(FileKind.RAS, ras([1, 1])), **files)
+    assert recording.notes == ("Xid 79 on GPU 0000:9b:00 of an unknown host (dmesg-gpu-00.log)",)
+
+
 def test_files_without_ranks_are_refused() -> None:
-    with pytest.raises(RuleError, match="holds no dump"):
+    with pytest.raises(RuleError, match="holds no usable dump"):
         read({}, kern=(FileKind.KERNEL_LOG, XID.encode()))
