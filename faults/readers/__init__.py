@@ -1,7 +1,7 @@
 """Readers of external formats and our own.  Malformed input is counted and skipped, never fatal.
 
 The readers take bytes and lines and open no file or socket; `read` reads a whole recording folder, `read_loose`
-the files of a stopped job that nobody described.
+the files of a stopped job without a description.
 docs/explanation/faults/observations.md
 """
 

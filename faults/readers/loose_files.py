@@ -114,7 +114,7 @@ def rank_of_dump(name: str) -> int | None:
 
 
 def read_loose(dumps: Sequence[tuple[int, Dump]], others: Iterable[LooseFile], *, tally: ParseErrors) -> Recording:
-    """Read the files of a job without a description; a RuleError says what is missing."""
+    """Read the files of a job without a description; a RuleError names what is missing."""
     files = list(others)
     newest = dict(_newest(dumps, tally=tally))
     found = _Found(*_texts(files, tally=tally))
