@@ -101,6 +101,8 @@ def of_dumps(cause: Cause, state: JobState, *, onset_s: float, now_s: float) -> 
         Reason.NOT_STARTED: f"has called {cause.op} of {cause.group}, but its device has not started it",
         Reason.NOT_FINISHED: f"has not finished {cause.op} of {cause.group}, which "
         f"{_count(cause.waiting, 'peer has', 'peers have')} finished",
+        Reason.OTHER_OPERATION: f"has called {cause.op} of {cause.group}, in which "
+        f"{_count(cause.waiting, 'rank waits', 'ranks wait')} in another operation",
         Reason.NO_DUMP: f"has no dump with {cause.group}, and {_count(cause.waiting, 'rank waits', 'ranks wait')} in "
         f"{cause.op} of this group, which all others have called",
     }

@@ -5,7 +5,7 @@ not called it.  The causes are the sinks of the graph.  Calls run ahead of the d
 a sink can be a cycle: first the waits that block no rank are removed from it, then the most isolated rank is the cause.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -27,6 +27,7 @@ class Reason(StrEnum):
     NOT_CALLED = "not-called"
     NOT_STARTED = "not-started"
     NOT_FINISHED = "not-finished"
+    OTHER_OPERATION = "other-operation"
     NO_DUMP = "no-dump"
 
 
@@ -102,7 +103,7 @@ def find_causes(groups: Mapping[str, GroupProgress], *, reporting: Iterable[int]
     """Return the causes of a stop and the unfinished operations; without an unfinished operation, neither."""
     graph = _Graph(groups, frozenset(reporting))
     behind = _behind(graph)
-    causes = list(behind) or [*_missing(graph, frozenset())]
+    causes = list(behind) or [*_of_other_operations(graph)] or [*_missing(graph, frozenset())]
     if behind:
         causes += _missing(graph, frozenset(cause.rank for cause in behind))
     causes = causes or [*_not_started(graph)]
@@ -121,17 +122,34 @@ def _waits(name: str, group: GroupProgress, reporting: frozenset[int]) -> Iterat
     numbers = {ended[rank] + 1 for rank in known if group.entered.get(rank, 0) > ended[rank]}
     for seq in sorted(numbers):
         waiting = [rank for rank in known if ended[rank] == seq - 1 and group.entered.get(rank, 0) >= seq]
-        pending = [group.pending[rank].op for rank in waiting if rank in group.pending]
+        called = Counter(op for rank in waiting if (op := _pending_op(group, rank)) is not None)
         yield Wait(
             group=name,
             description=group.description,
             seq=seq,
-            op=next((op for op in pending if op is not None), "operation") if not is_pair else "send and receive",
+            op="send and receive" if is_pair else next((op for op, _ in called.most_common(1)), "operation"),
             waiting=tuple(waiting),
             missing=tuple(rank for rank in members if rank in shown and group.entered.get(rank, 0) < seq),
             silent=tuple(rank for rank in members if rank not in shown),
             finished=tuple(rank for rank in known if ended[rank] >= seq),
         )
+
+
+def _pending_op(group: GroupProgress, rank: int) -> str | None:
+    return group.pending[rank].op if rank in group.pending else None
+
+
+def _of_other_operations(graph: _Graph) -> Iterator[Cause]:
+    """Return the ranks that have called another collective than most members, with the same number."""
+    for wait in graph.waits.values():
+        if wait.is_pair:
+            continue
+        ops = {rank: _pending_op(graph.groups[wait.group], rank) for rank in wait.waiting}
+        others = {rank: op for rank, op in ops.items() if op is not None and op != wait.op}
+        if 2 * len(others) < len(wait.waiting):
+            for rank, op in others.items():
+                waiting = len(wait.waiting) - len(others)
+                yield Cause(rank, Reason.OTHER_OPERATION, wait.description or wait.group, op, waiting, sure=False)
 
 
 def _behind(graph: _Graph) -> list[Cause]:
@@ -215,8 +233,8 @@ def _in_cycle(graph: _Graph, edges: Edges, cycle: frozenset[Vertex]) -> set[int]
 
 def _is_send(graph: _Graph, operation: Operation, rank: int) -> bool:
     """Return whether the rank's part of the operation is a send, which rarely blocks a rank."""
-    pending = graph.groups[operation[0]].pending.get(rank)
-    return pending is not None and pending.op is not None and pending.op.startswith("send")
+    op = _pending_op(graph.groups[operation[0]], rank)
+    return op is not None and op.startswith("send")
 
 
 def _is_overtaken(graph: _Graph, operation: Operation, rank: int) -> bool:

@@ -73,6 +73,20 @@ def test_the_receivers_of_a_broadcast_may_finish_after_its_root() -> None:
     assert causes({"0": group({0: (5, 5), 1: (5, 4)}, op="broadcast")}) == {}
 
 
+def test_a_rank_that_called_another_operation_than_its_peers_is_the_cause() -> None:
+    of = group({0: (5, 4), 1: (5, 4), 2: (5, 4)})
+    of.pending[1] = Pending("broadcast", 1.0)
+    (cause,) = findings({"0": of}).causes
+    assert (cause.rank, cause.reason, cause.op, cause.waiting) == (1, Reason.OTHER_OPERATION, "broadcast", 2)
+    assert not cause.sure
+
+
+def test_of_two_ranks_with_different_operations_none_is_named() -> None:
+    of = group({0: (5, 4), 1: (5, 4)})
+    of.pending[1] = Pending("broadcast", 1.0)
+    assert causes({"0": of}) == {}
+
+
 def test_the_rank_whose_device_has_not_started_is_the_cause() -> None:
     groups = {"0": group({0: (5, 4), 1: (5, 4), 2: (5, 4)}, started={0: 5, 1: 4, 2: 5})}
     assert causes(groups) == {1: Reason.NOT_STARTED}
