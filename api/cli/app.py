@@ -193,7 +193,7 @@ POWER = {
     "plans": LazyCommand(_power, "Read the power plans that a service stores."),
 }
 FAULTS = {
-    "replay": LazyCommand(_faults, "Diagnose a recorded job, or check a bundle."),
+    "replay": LazyCommand(_faults, "Diagnose a recorded or stopped job, or check a bundle."),
     "simulate": LazyCommand(_faults, "Measure the detectors on a simulated cluster with known faults."),
     "record": LazyCommand(_faults, "Sample one node from outside the job."),
     "monitor": LazyCommand(_faults, "Diagnose a live job from its recorders."),

@@ -110,6 +110,8 @@ def test_a_plan_is_made_with_the_keyboard_alone(open_page: OpenPage, stage: Stag
     tab_to(page, "Replay, hours")
     page.evaluate("document.activeElement.select()")
     page.type("0.05")
+    tab_to(page, "Time limit, s")
+    page.type("90")  # beside other tests, the plan and its replay take longer than the default
     page.wait_text("The request is valid")
     for _ in range(60):
         page.press("Tab", shift=True)
