@@ -73,7 +73,7 @@ class Bundle:
     calls: tuple[Call, ...]
     diagnoses: tuple[Diagnosis, ...]
     live: tuple[Diagnosis, ...] = ()  # of the live monitor, which had all calls
-    has_ranks: bool = True  # diagnoses of releases before 0.3.0 have no rank
+    has_ranks: bool = True  # diagnoses of releases up to 0.2.0 have no rank
 
     def replayed(self) -> tuple[Diagnosis, ...]:
         found = run(FaultMonitor(self.job, self.settings), self.calls)

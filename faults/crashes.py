@@ -183,7 +183,7 @@ def _diagnosis(
         fault=FaultClass.CRASH,
         scope=Scope.RANK,
         node=first.node,
-        rank=state.only_rank_on(first.node),
+        rank=state.job.only_rank_on(first.node),
         onset_s=first.after_s,
         detected_s=now_s,
         isolate=known,

@@ -28,6 +28,10 @@ class Job:
     heartbeat_s: float = 0.5
     fabric: JobFabric | None = None  # None: unknown
 
+    def only_rank_on(self, node: int) -> int | None:
+        """Return the rank of a node that has only one."""
+        return self.rank_node.index(node) if self.rank_node.count(node) == 1 else None
+
 
 def is_leaves(found: Any, *, nodes: int) -> TypeGuard[Sequence[str]]:
     """Return whether the value names the leaf switch of each node."""

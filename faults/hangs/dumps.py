@@ -186,7 +186,7 @@ def _missing(graph: _Graph, stuck: frozenset[int], *, of_device: bool = False) -
         for cycle in cycles:
             found |= _in_cycle(graph, edges, cycle)
     for rank in sorted(found):
-        wait = _most_waited(graph, rank)
+        wait = _widest_wait(graph, rank)
         if wait is not None:
             yield _cause(rank, Reason.NOT_CALLED, wait, sure=not any(each.silent for each in graph.waits.values()))
 
@@ -324,7 +324,8 @@ def _explained(graph: _Graph, rank: int) -> int:
             return len(reached & graph.of_rank.keys())
 
 
-def _most_waited(graph: _Graph, rank: int) -> Wait | None:
+def _widest_wait(graph: _Graph, rank: int) -> Wait | None:
+    """Return the operation in which the largest number of ranks waits for this one, a collective if there is one."""
     waits = [wait for wait in graph.waits.values() if rank in wait.missing]
     return max(waits, key=lambda wait: (not wait.is_pair, len(wait.waiting)), default=None)
 

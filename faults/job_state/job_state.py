@@ -139,10 +139,6 @@ class JobState:
     def ranks_on(self, node: int) -> tuple[int, ...]:
         return self._ranks_on[node]
 
-    def only_rank_on(self, node: int) -> int | None:
-        ranks = self._ranks_on[node]
-        return ranks[0] if len(ranks) == 1 else None
-
     def _socket_poll(self, values: SocketPoll, observation: Observation) -> None:
         self.nodes[observation.node].add_sample(observation.at_s, values.peers)
 

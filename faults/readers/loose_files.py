@@ -121,9 +121,7 @@ def read_loose(dumps: Sequence[tuple[int, Dump]], others: Iterable[LooseFile], *
     sizes = [1 + _highest_rank(rank, dump) for rank, dump in newest.items()] or [*found.sizes()]
     ranks = max((size for size in sizes if size <= MAX_NODES), default=0)
     if not ranks:
-        defects = "; ".join(f"{count:,} x {defect}" for defect, count in tally.counts().items())
-        message = "holds no usable dump of Flight Recorder, and no output of NCCL RAS or NCCL Inspector"
-        raise RuleError([((), f"{message} ({defects})" if defects else message)])
+        raise _unusable(tally)
     t_go_s = median_low([dump.first_s for dump in newest.values() if dump.first_ns] or [0.0])
     near = [
         dump
@@ -141,9 +139,17 @@ def read_loose(dumps: Sequence[tuple[int, Dump]], others: Iterable[LooseFile], *
         if file.kind is FileKind.KERNEL_LOG:
             _add_kernel_log(found, file, at_s=dumped_s, tally=tally)
     found.observations += dict.fromkeys(flights(newest, at_s=dumped_s, job_map=job_map, tally=tally))
+    if not found.observations:
+        raise _unusable(tally)
     hosts = tuple(found.hosts.get(rank) for rank in range(ranks))
     ordered = tuple(in_order(found.observations, tally=tally))
     return Recording(job, t_go_s, ordered, tally.counts(), hosts, tuple(found.notes))
+
+
+def _unusable(tally: ParseErrors) -> RuleError:
+    defects = "; ".join(f"{count:,} x {defect}" for defect, count in tally.counts().items())
+    message = "holds no usable dump of Flight Recorder, and no usable output of NCCL RAS or NCCL Inspector"
+    return RuleError([((), f"{message} ({defects})" if defects else message)])
 
 
 def _newest(dumps: Sequence[tuple[int, Dump]], *, tally: ParseErrors) -> Iterator[tuple[int, Dump]]:

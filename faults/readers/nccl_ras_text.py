@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from faults.observations import Observation, OperationCounts
-from faults.readers.fields import MAX_INDEX
 from faults.readers.job_map import JobMap
 from faults.readers.nccl_ras import SOURCE
 from faults.readers.parse_errors import MalformedError, ParseErrors
@@ -84,11 +83,10 @@ def parse_ras_text(data: bytes) -> RasText:
 
 def _counts(found: _Communicator, *, at_s: float, job_map: JobMap) -> Iterator[Observation]:
     common = [seq for ranks, seq in found.counts if ranks > list(found.listed.values()).count(seq)]
-    if len(common) > 1 or found.size > MAX_INDEX:
+    unlisted = set(range(found.size)) - found.listed.keys()
+    if len(common) != bool(unlisted) or max(found.listed, default=0) >= found.size:
         raise MalformedError("counts without their ranks")
-    for rank in range(found.size):
-        seq = found.listed.get(rank, common[0] if common else None)
-        if seq is None:
-            raise MalformedError("counts without their ranks")
+    counts = found.listed | {rank: seq for rank in unlisted for seq in common}
+    for rank, seq in sorted(counts.items()):
         values = OperationCounts(found.name, found.size, (("operation", seq),), "ok")
         yield Observation(at_s, job_map.node(rank), values, rank=rank)

@@ -1,6 +1,7 @@
 """Opens a recording, or the files that a stopped job left, for the readers, which are pure.
 
-Files are read in pieces, so their size does not matter.  Many dumps are parsed in several processes.
+Recordings and kernel logs are read in pieces, so their size does not matter; what a stopped job left besides is read
+whole.  Many dumps are parsed in several processes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -77,7 +78,7 @@ def _parse(paths: Sequence[Path]) -> Parsed:
         rank = rank_of_dump(path.name)
         with tally.skipping(SOURCE):
             if rank is None:
-                raise MalformedError("dump without a rank at the end of its name")
+                raise MalformedError("dump without a rank in its name")
             dumps.append((rank, parse_dump(_chunks(path), tally=tally)))
     return dumps, dict(tally.counts())
 

@@ -75,7 +75,8 @@ def replay_command(
     """Diagnose a recorded or stopped job, or check a bundle.
 
     A folder without run.json can hold what a stopped job left: Flight Recorder dumps under any name that ends in the
-    rank, JSON replies of NCCL RAS, files of NCCL Inspector, and kernel logs with Xid lines.  Other files are ignored.
+    rank, output of NCCL RAS in JSON or text, files of NCCL Inspector, and kernel logs with Xid lines.  Other files are
+    ignored.
 
     Times are seconds after the recording's t_go, or after the first call in the dumps.  A bundle is replayed with its
     own settings; if it does not give its diagnoses again, bit for bit, the exit code is 1.  If calls were dropped
@@ -109,10 +110,9 @@ def replay_command(
 
 def with_rank(diagnosis: Diagnosis, job: Job) -> Diagnosis:
     """Add the rank of a node that has only one."""
-    on_node = [rank for rank, node in enumerate(job.rank_node) if node == diagnosis.node]
-    if diagnosis.rank is not None or len(on_node) != 1:
+    if diagnosis.rank is not None or diagnosis.node is None:
         return diagnosis
-    return diagnosis.model_copy(update={"rank": on_node[0]})
+    return diagnosis.model_copy(update={"rank": job.only_rank_on(diagnosis.node)})
 
 
 def as_json(diagnosis: Diagnosis, recording: Recording) -> dict[str, Any]:

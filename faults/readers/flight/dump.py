@@ -104,9 +104,9 @@ class _Entries:
             stream = self.streams[key] = Stream(group_id, group, description, key[2], backend)
         stream.entered = max(stream.entered, seq)
         stream.newest_ns = max(stream.newest_ns, called_ns)
-        if state != "scheduled":
-            stream.started = max(stream.started, seq)
         is_started = state != "scheduled"
+        if is_started:
+            stream.started = max(stream.started, seq)
         # NCCL's watchdog marks complete operations and retires a timed-out one without the mark; gloo only retires.
         is_finished = state == "completed" or bool(ended_ns) or (found.get("retired") is True and backend != "nccl")
         if point_to_point and op == COALESCED:

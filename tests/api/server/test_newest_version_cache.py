@@ -42,7 +42,7 @@ def test_a_document_with_the_same_version_and_another_body_is_computed_again() -
     assert [cache.get(each) for each in (FIRST, replace(FIRST, body="[]"))] == ["{}", "[]"]
 
 
-def test_results_of_at_most_so_many_documents_are_kept() -> None:
+def test_the_number_of_kept_results_is_limited() -> None:
     cache = NewestVersionCache(Result, max_documents=2)
     kept = [weakref.ref(cache.get(replace(FIRST, name=f"t{number}"))) for number in range(100)]
     gc.collect()

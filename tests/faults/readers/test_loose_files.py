@@ -185,8 +185,18 @@ def test_ranks_without_data_in_the_text_of_ras_are_notes() -> None:
 
 def test_counts_of_ras_without_their_ranks_are_counted_as_malformed() -> None:
     text = RAS_TEXT.replace("  Rank 2 --", "  Node 2 --")
-    recording = read({}, ras=(FileKind.RAS_TEXT, text.encode()))
-    assert recording.malformed == {"ras: counts without their ranks": 1}
+    recording = read({0: made.dump(made.entry())}, ras=(FileKind.RAS_TEXT, text.encode()))
+    assert recording.malformed == {}  # of a communicator of another size than the job
+    with pytest.raises(RuleError, match="1 x ras: counts without their ranks"):
+        read({}, ras=(FileKind.RAS_TEXT, text.encode()))
+    outside = RAS_TEXT.replace("Rank 2 --", "Rank 7 --")
+    with pytest.raises(RuleError, match="1 x ras: counts without their ranks"):
+        read({}, ras=(FileKind.RAS_TEXT, outside.encode()))
+
+
+def test_a_folder_in_which_nothing_could_be_read_is_no_healthy_job() -> None:
+    with pytest.raises(RuleError, match=r"no usable .*1 x ras: not JSON"):
+        read({}, ras=(FileKind.RAS, b'{"communicators": [{"size": 4, '))
 
 
 def test_an_inspector_file_is_of_its_rank_in_the_whole_job() -> None:
