@@ -50,8 +50,8 @@ def test_a_path_that_is_not_a_recording_is_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path / "none") == f"{tmp_path}/none: does not exist, {expected}"
     assert refusal(tmp_path / "file") == f"{tmp_path}/file: is not a folder, {expected}"
     assert refusal(tmp_path / "empty") == (
-        f"{tmp_path}/empty: holds no usable dump of Flight Recorder, and no usable output of NCCL RAS or NCCL Inspector; "
-        f"{expected}"
+        f"{tmp_path}/empty: holds no usable dump of Flight Recorder, "
+        f"and no usable output of NCCL RAS or NCCL Inspector; {expected}"
     )
     assert refusal(tmp_path / "broken") == f"{tmp_path}/broken/run.json: n: expected a whole number from 1 to 131,072"
 
