@@ -4,34 +4,21 @@ A target starts in `observe`: the controller only reads and reports.  `recommend
 it.  A global freeze stops every write in every mode.
 """
 
-from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
-from pydantic import (
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    ValidationError,
-    ValidationInfo,
-    model_validator,
-)
+from pydantic import Field, model_validator
 
+from api.schemas.applications import Application, RayServeApplication
 from api.schemas.differences import FieldChange
 from api.schemas.expert_maps import ExpertMapSpec, ExpertMapStatus
-from api.schemas.names import GpuName, Name, PartKey, PartName, Replicas, Text
-from api.schemas.probes import HealthProbe, PlainUrl, Seconds
+from api.schemas.names import Name, PartName, Replicas, Text
+from api.schemas.probes import HealthProbe, Seconds
 from api.schemas.projects import DEFAULT_PROJECT
 from api.schemas.target_state import Approval, Digest, TargetState
-from fleet.documents import Frozen, RuleError, Violation, validate_nested, validation_problems
+from fleet.documents import Frozen, RuleError
 from planner.request import Name as WorkloadName
-
-ServeName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f/]+$")]
-
-# The unit of scaling; `deploy.controller.plan_reader` maps replicas of a plan to parts.
-PARTS = "GPU type, or replica option of one (`H100-SXM/x2`, `H100-SXM/tp2-fp8@0.7`)"
 
 
 class Mode(StrEnum):
@@ -40,140 +27,6 @@ class Mode(StrEnum):
     OBSERVE = "observe"
     RECOMMEND = "recommend"
     APPLY = "apply"
-
-
-class ServeRouter(Frozen):
-    """The application's ingress that splits requests by the plan's weights: `deploy.router.serve_app`."""
-
-    deployment: ServeName = "Router"
-    url: PlainUrl | None = Field(
-        default=None,
-        description="Where the router reports its table, `/fleetwright/table` of the application; "
-        "null: the table that Serve received counts, even if the router refused it.",
-    )
-    max_in_flight: dict[ServeName, Annotated[int, Field(ge=1, le=100_000)]] = Field(
-        default_factory=dict,
-        max_length=100,
-        description="Deployment -> concurrent requests of one replica; 64 by default.",
-    )
-
-
-def _require_one_each(parts: Mapping[str, str], field: str, unit: str) -> None:
-    if len(set(parts.values())) != len(parts):
-        message = f"two GPU types or replica options name the same {unit}; allowed: one for each"
-        raise ValueError(f"{field}: {message}")
-
-
-class RayServeApplication(Frozen):
-    """A Ray Serve application with a deployment per GPU type or replica option, scaled by its external scale API."""
-
-    kind: Literal["ray_serve"] = "ray_serve"
-    dashboard_url: PlainUrl = Field(description="The Ray dashboard with `/api/serve/applications/`.")
-    application: ServeName
-    deployments: dict[PartKey, ServeName] = Field(min_length=1, max_length=100, description=f"{PARTS} -> deployment.")
-    follow_clocks: bool = Field(
-        default=False, description="Set the plan's clock level on each deployment: `clock` in its user_config."
-    )
-    router: ServeRouter | None = Field(
-        default=None, description="Set the plan's weights on this router: `table` in its user_config."
-    )
-
-    @property
-    def parts(self) -> Mapping[str, str]:
-        """Name the scaled unit of each part."""
-        return self.deployments
-
-    @model_validator(mode="after")
-    def _router_is_beside_them(self) -> "RayServeApplication":
-        if self.router is None:
-            return self
-        allowed = ", ".join(sorted(self.deployments.values()))
-        violations: list[Violation] = [
-            (("router", "max_in_flight", name), f"allowed: {allowed}")
-            for name in sorted(self.router.max_in_flight.keys() - set(self.deployments.values()))
-        ]
-        if self.router.deployment in self.deployments.values():
-            violations.append(
-                (("router", "deployment"), f"allowed: a deployment that none of deployments names ({allowed})")
-            )
-        RuleError.raise_for(violations)
-        return self
-
-    @model_validator(mode="after")
-    def _one_deployment_per_part(self) -> "RayServeApplication":
-        _require_one_each(self.deployments, "deployments", "deployment")
-        return self
-
-
-def _names_its_kind(schema: dict[str, Any]) -> None:
-    """Treat an application without a kind as a Serve application."""
-    schema["required"] = ["kind", *schema["required"]]
-
-
-class RayClusterGroups(Frozen):
-    """Worker groups of a KubeRay RayCluster, one per GPU type or replica option, scaled by the Kubernetes API."""
-
-    model_config = ConfigDict(json_schema_extra=_names_its_kind)
-
-    kind: Literal["ray_cluster"] = "ray_cluster"
-    namespace: Name
-    cluster: Name = Field(description="The RayCluster's name.")
-    groups: dict[PartKey, ServeName] = Field(min_length=1, max_length=100, description=f"{PARTS} -> worker group.")
-
-    @property
-    def parts(self) -> Mapping[str, str]:
-        """Name the scaled unit of each part."""
-        return self.groups
-
-    @model_validator(mode="after")
-    def _one_group_per_part(self) -> "RayClusterGroups":
-        _require_one_each(self.groups, "groups", "worker group")
-        return self
-
-
-class RayTrainRun(Frozen):
-    """A Ray Train run that receives its number of workers from a named actor in the controller's Ray cluster."""
-
-    model_config = ConfigDict(json_schema_extra=_names_its_kind)
-
-    kind: Literal["ray_train"] = "ray_train"
-    run: ServeName = Field(description="The run's name.")
-    namespace: ServeName = Field(default="fleetwright", description="Ray namespace of the run's named actor.")
-    gpu: GpuName = Field(description="GPU type of its workers.")
-    workers_per_replica: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        default=1, description="Workers per replica of the plan."
-    )
-
-    @property
-    def parts(self) -> Mapping[str, str]:
-        """Name the scaled unit of each part."""
-        return {self.gpu: self.run}
-
-
-_KINDS: Mapping[str, type[Frozen]] = {
-    "ray_serve": RayServeApplication,
-    "ray_cluster": RayClusterGroups,
-    "ray_train": RayTrainRun,
-}
-
-
-def _of_its_kind(value: Any, info: ValidationInfo) -> Any:
-    """Validate by kind, so that errors name fields of that kind only; without a kind it is a Serve application."""
-    if isinstance(value, Frozen):
-        return value
-    if not isinstance(value, dict):
-        raise RuleError([((), "expected a mapping of fields")])
-    kind = value.get("kind", "ray_serve")
-    model = _KINDS.get(kind) if isinstance(kind, str) else None
-    if model is None:
-        raise RuleError([(("kind",), f"allowed: {', '.join(_KINDS)}")])
-    try:
-        return validate_nested(model, value, info)
-    except ValidationError as error:
-        raise RuleError(validation_problems(error)) from error
-
-
-Application = Annotated[RayServeApplication | RayClusterGroups | RayTrainRun, BeforeValidator(_of_its_kind)]
 
 
 class TargetSpec(Frozen):

@@ -6,7 +6,7 @@ The run changes its size at its next safe point (`fleetwright.ray_train`).
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from api.schemas.targets import RayTrainRun
+from api.schemas.applications import RayTrainRun
 from deploy.actuators.base import Bounds, ConfigWrite, Step, TargetSnapshot
 from deploy.common.errors import ActuationError, PlanUnusableError
 from deploy.common.thread_calls import BlockingCalls

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from api.schemas.targets import Application, RayClusterGroups, RayServeApplication, RayTrainRun
+from api.schemas.applications import Application, KubernetesScale, RayClusterGroups, RayServeApplication, RayTrainRun
 from deploy.actuators.base import Actuator
 from deploy.actuators.ray_cluster.actuator import ray_cluster_actuators
 from deploy.actuators.ray_serve.actuator import ray_serve_actuators
@@ -28,6 +28,7 @@ class Actuators:
     ray_serve: Callable[[RayServeApplication], Actuator] | None = None
     ray_cluster: Callable[[RayClusterGroups], Actuator] | None = None
     ray_train: Callable[[RayTrainRun], Actuator] | None = None
+    kubernetes_scale: Callable[[KubernetesScale], Actuator] | None = None
 
     def __call__(self, application: Application) -> Actuator:
         """Return the actuator of one target.  Raise ActuationError when this process cannot drive its kind."""
@@ -37,7 +38,12 @@ class Actuators:
         return factory(application)
 
 
-_REACHED_THROUGH = {"ray_serve": "Ray Serve", "ray_cluster": "Kubernetes", "ray_train": "the run's Ray cluster"}
+_REACHED_THROUGH = {
+    "ray_serve": "Ray Serve",
+    "ray_cluster": "Kubernetes",
+    "ray_train": "the run's Ray cluster",
+    "kubernetes_scale": "Kubernetes",
+}
 
 
 @asynccontextmanager

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field, replace
 import httpx
 from pydantic import JsonValue, ValidationError
 
+from api.schemas.applications import Application, RayServeApplication, ServeRouter
 from api.schemas.plans import PlanRecord
-from api.schemas.targets import Application, RayServeApplication, ServeRouter, TargetSpec
+from api.schemas.targets import TargetSpec
 from deploy.actuators.base import TargetSnapshot
 from deploy.common.errors import PlanUnusableError
 from deploy.common.text import digest_of_json, one_line

@@ -15,8 +15,9 @@ import httpx
 import numpy as np
 
 from api.client import AsyncClient, NotFoundError
+from api.schemas.applications import RayServeApplication
 from api.schemas.plans import PlanRecord
-from api.schemas.targets import Mode, Phase, RayServeApplication, TargetSpec, TargetStatus
+from api.schemas.targets import Mode, Phase, TargetSpec, TargetStatus
 from deploy.actuators.ray_serve.client import RUNNING, ServeClient
 from deploy.controller.serve_settings import routing_table
 from deploy.emulator.openai_protocol import METER_PATH

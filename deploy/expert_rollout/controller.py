@@ -14,8 +14,9 @@ import structlog
 from pydantic import TypeAdapter, ValidationError
 
 from api.client import AsyncClient, NotFoundError
+from api.schemas.applications import RayServeApplication
 from api.schemas.expert_maps import ExpertMapPhase, ExpertMapSpec, ExpertMapStatus
-from api.schemas.targets import Phase, RayServeApplication, Target
+from api.schemas.targets import Phase, Target
 from deploy.actuators.base import ConfigWrite, TargetSnapshot, UserConfig
 from deploy.actuators.registry import ActuatorFactory
 from deploy.common.errors import ActuationError, OvertakenError, UnreachableError

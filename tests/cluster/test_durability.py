@@ -6,7 +6,8 @@ from collections import Counter
 import pytest
 
 from api.client import AsyncClient, ConnectionFailedError, PreconditionFailedError
-from api.schemas.targets import RayServeApplication, TargetSpec
+from api.schemas.applications import RayServeApplication
+from api.schemas.targets import TargetSpec
 from api.store import Migrations
 from planner.request import PlanRequest
 from tests.testbed.server import Server, StartServer

@@ -14,8 +14,9 @@ from typing import Any
 import httpx
 import pytest
 
+from api.schemas.applications import RayServeApplication
 from api.schemas.expert_maps import ExpertMapPhase
-from api.schemas.targets import Phase, RayServeApplication, TargetStatus
+from api.schemas.targets import Phase, TargetStatus
 from deploy.router.settings import SERVE_NAME, RouterConfig
 from deploy.router.table import CellWeights, Route, RoutingTable
 from placement.formats import Engine

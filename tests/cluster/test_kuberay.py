@@ -8,7 +8,8 @@ import pytest
 from kubernetes import client
 from kubernetes.dynamic.exceptions import ConflictError
 
-from api.schemas.targets import Phase, RayClusterGroups, TargetStatus
+from api.schemas.applications import RayClusterGroups
+from api.schemas.targets import Phase, TargetStatus
 from deploy.actuators.ray_cluster.actuator import ray_cluster_actuators
 from deploy.actuators.registry import Actuators
 from deploy.common.kubernetes_client import KubernetesAccess, kubernetes_server

@@ -9,7 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from api.schemas.targets import Mode, Phase, RayServeApplication, TargetStatus
+from api.schemas.applications import RayServeApplication
+from api.schemas.targets import Mode, Phase, TargetStatus
 from deploy.actuators.base import Actuator, Replicas, Step, TargetSnapshot
 from deploy.actuators.ray_serve.actuator import RayServeActuator
 from deploy.common.errors import ActuationError

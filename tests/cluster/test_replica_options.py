@@ -7,7 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from api.schemas.targets import Phase, RayServeApplication
+from api.schemas.applications import RayServeApplication
+from api.schemas.targets import Phase
 from deploy.actuators.ray_serve.actuator import RayServeActuator
 from planner.request import PlanRequest
 from tests.deploy.controller.harness import WORKLOAD, Harness, harness_of

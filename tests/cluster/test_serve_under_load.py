@@ -12,7 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from api.schemas.targets import Phase, RayServeApplication, TargetStatus
+from api.schemas.applications import RayServeApplication
+from api.schemas.targets import Phase, TargetStatus
 from deploy.actuators.base import ConfigWrite, Replicas, TargetSnapshot
 from deploy.actuators.ray_serve.actuator import RayServeActuator
 from deploy.router.settings import SERVE_NAME, RouterConfig

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from api.client import Client, NotFoundError
-from api.schemas.targets import Mode, Phase, RayServeApplication, TargetSpec, TargetStatus
+from api.schemas.applications import RayServeApplication
+from api.schemas.targets import Mode, Phase, TargetSpec, TargetStatus
 from planner.request import PlanRequest
 from tests.testbed.ray_cluster import RayCluster
 from tests.testbed.ray_serve import ServeApp

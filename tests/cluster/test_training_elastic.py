@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import ray
 
-from api.schemas.targets import RayTrainRun
+from api.schemas.applications import RayTrainRun
 from deploy.actuators.base import Step
 from deploy.actuators.ray_train import RayTrainActuator, ray_train_actuators
 from deploy.common.errors import UnreachableError

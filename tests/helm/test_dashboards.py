@@ -15,9 +15,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from api.jobs.metrics import JobMetrics
 from api.jobs.process_metrics import ProcessMetrics
+from api.schemas.applications import RayServeApplication
 from api.schemas.power import PowerBudget
 from api.schemas.remediation import RemediationStage
-from api.schemas.targets import Phase, RayServeApplication, Target, TargetSpec, TargetStatus
+from api.schemas.targets import Phase, Target, TargetSpec, TargetStatus
 from api.server.fault_metrics import ActiveFault, FaultState
 from api.server.metrics import FleetState, ReportedTarget, ServiceMetrics, render_state
 from api.server.power_metrics import PowerState

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from api.client import Client, NotFoundError
+from api.schemas.applications import RayServeApplication
 from api.schemas.probes import HealthProbe
-from api.schemas.targets import Mode, Phase, RayServeApplication, TargetSpec, TargetStatus
+from api.schemas.targets import Mode, Phase, TargetSpec, TargetStatus
 from api.store import Migrations
 from tests.deploy.controller.harness import WORKLOAD, request_for
 from tests.testbed.gate import Answering, Gate, running_gate

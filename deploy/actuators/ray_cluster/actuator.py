@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from api.schemas.targets import RayClusterGroups
+from api.schemas.applications import RayClusterGroups
 from deploy.actuators.base import Bounds, ConfigWrite, Step, TargetSnapshot
 from deploy.actuators.ray_cluster.objects import (
     CLUSTER_LABEL,

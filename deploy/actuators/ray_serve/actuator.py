@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx
 
-from api.schemas.targets import RayServeApplication
+from api.schemas.applications import RayServeApplication
 from deploy.actuators.base import ConfigWrite, DeploymentState, Step, TargetSnapshot, UserConfig
 from deploy.actuators.ray_serve.client import (
     ApplicationDetails,

@@ -18,7 +18,7 @@ from api.client import (
     UnexpectedResponseError,
 )
 from api.client import operations as op
-from api.schemas.targets import RayTrainRun
+from api.schemas.applications import RayTrainRun
 from fleet.errors import FleetwrightError
 from tests.api.client.conftest import Send
 from tests.api.client.wire import Wire, problem

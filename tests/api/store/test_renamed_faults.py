@@ -7,9 +7,10 @@ import pytest
 import sqlalchemy as sa
 
 from api.jobs.diagnoses import read_report
+from api.schemas.applications import RayServeApplication, ServeRouter
 from api.schemas.remediation import CaseSpec, RemediationStage
 from api.schemas.target_state import ApprovalGrant, TargetState
-from api.schemas.targets import RayServeApplication, ServeRouter, TargetSpec, TargetStatus
+from api.schemas.targets import TargetSpec, TargetStatus
 from api.server.quarantine import parsed
 from api.store import DiagnosisHead, Migrations, QuarantineRecord, Store, canonical_json
 from api.store.engine import make_migration_engine, parse_url

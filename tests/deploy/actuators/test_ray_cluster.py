@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from api.schemas.targets import RayClusterGroups
+from api.schemas.applications import RayClusterGroups
 from deploy.actuators.base import Step
 from deploy.actuators.ray_cluster.actuator import RayClusterActuator
 from deploy.common.errors import ActuationError, PlanUnusableError

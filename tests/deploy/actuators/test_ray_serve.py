@@ -5,7 +5,7 @@ import json
 import httpx
 import pytest
 
-from api.schemas.targets import RayServeApplication
+from api.schemas.applications import RayServeApplication
 from deploy.actuators.base import Step
 from deploy.actuators.ray_serve.actuator import RayServeActuator
 from deploy.actuators.ray_serve.client import ATTEMPTS

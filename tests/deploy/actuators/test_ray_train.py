@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("ray.train", reason="ray.train is not installed", exc_type=ImportError)
 
-from api.schemas.targets import RayTrainRun
+from api.schemas.applications import RayTrainRun
 from deploy.actuators.base import Bounds, Step
 from deploy.actuators.ray_train import RayTrainActuator, ray_train_actuators
 from deploy.common.errors import PlanUnusableError, UnreachableError

@@ -3,7 +3,8 @@
 import httpx
 import pytest
 
-from api.schemas.targets import Phase, RayClusterGroups, RayServeApplication, RayTrainRun
+from api.schemas.applications import RayClusterGroups, RayServeApplication, RayTrainRun
+from api.schemas.targets import Phase
 from deploy.actuators.ray_serve.actuator import RayServeActuator, ray_serve_actuators
 from deploy.actuators.registry import Actuators
 from deploy.common.errors import ActuationError

@@ -9,8 +9,9 @@ import httpx
 from prometheus_client import CollectorRegistry
 
 from api.client import AsyncClient, InProcessTransport
+from api.schemas.applications import Application, RayServeApplication
 from api.schemas.target_state import Approval, ApprovalRequest
-from api.schemas.targets import Application, Freeze, Mode, RayServeApplication, TargetSpec, TargetStatus
+from api.schemas.targets import Freeze, Mode, TargetSpec, TargetStatus
 from api.schemas.tokens import TokenScope
 from deploy.actuators.ray_serve.actuator import ray_serve_actuators
 from deploy.actuators.registry import Actuators

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from api.schemas.targets import RayClusterGroups, RayServeApplication, TargetSpec
+from api.schemas.applications import RayClusterGroups, RayServeApplication
+from api.schemas.targets import TargetSpec
 from deploy.common.errors import PlanUnusableError
 from deploy.controller.plan_reader import allocations_by_part, part_names, part_of, planned_clocks, planned_replicas
 from planner.result import Allocation

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from api.schemas.applications import RayServeApplication
 from api.schemas.target_state import Refusal, TargetState
-from api.schemas.targets import Mode, Phase, RayServeApplication
+from api.schemas.targets import Mode, Phase
 from deploy.actuators.base import Step, TargetSnapshot
 from deploy.common.errors import PlanUnusableError
 from deploy.controller.config_changes import Progress, clock_changes, ready_changes, without_blocked_decreases

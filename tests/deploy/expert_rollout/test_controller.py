@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from api.schemas.applications import RayServeApplication
 from api.schemas.expert_maps import ExpertMapPhase, ExpertMapStatus
-from api.schemas.targets import Mode, Phase, RayServeApplication, TargetSpec
+from api.schemas.targets import Mode, Phase, TargetSpec
 from deploy.controller.reconcile import ControllerSettings
 from fleetwright.expert_rollout.messages import KEY
 from placement.formats import Engine
