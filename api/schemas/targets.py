@@ -11,6 +11,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from api.schemas.applications import Application, RayServeApplication
+from api.schemas.demand_sources import DemandSources
 from api.schemas.differences import FieldChange
 from api.schemas.expert_maps import ExpertMapSpec, ExpertMapStatus
 from api.schemas.names import Name, PartName, Replicas, Text
@@ -58,6 +59,10 @@ class TargetSpec(Frozen):
         default_factory=dict,
         max_length=100,
         description="Key of `deployments` -> target expert placement of its replicas; Ray Serve only.",
+    )
+
+    demand: DemandSources | None = Field(
+        default=None, description="Where a planning loop reads the traffic of the application; null: nowhere."
     )
 
     @model_validator(mode="after")
