@@ -2,9 +2,10 @@
 
 Solving again for each window's rate would let noise flip whole replicas.  Three rules keep the fleet stable:
 
-- The planned demand is a high quantile of the last windows' rates times a margin, with their mean mix of sizes.
-- The running replicas stay while they serve the window's demand within its utilisation and cost at most `band` more
-  than the proven lower bound of any mix for the planned demand.
+- The planned demand is a forecast, or a high quantile of the last windows' rates with their mean mix of sizes, times a
+  margin.
+- The running replicas stay while they serve the forecast, or the window's demand, within its utilisation and cost at
+  most `band` more than the proven lower bound of any mix for the planned demand.
 - The plan shrinks only after a saving has lasted `patience` windows; it grows at once.
 
 `decide` is a pure step: it gets the state and returns the decision with the next state, and reads no clock.
@@ -32,7 +33,7 @@ class StabilityPolicy:
     patience: int = 6  # windows in a row that a saving must last
     memory: int = 24  # windows of the demand forecast
     quantile: float = 0.9  # of those windows' rates
-    margin: float = 0.05  # planned on top of the quantile
+    margin: float = 0.05  # planned on top of the quantile or forecast
 
     def __post_init__(self) -> None:
         ranges = {
@@ -73,18 +74,23 @@ def decide(
     solver: Solver,
     limits: Limits,
     serving: Serving | None = None,
+    forecast_rps: Rates | None = None,
 ) -> Decision:
     """Keep the running replicas or move, given one window's rates.
 
-    `problem` has the options and limits; its rates and held replicas are replaced.  A `Serving` of it, reused from
+    `forecast_rps` is the demand that must be served until new replicas are ready.  `problem` has the options and limits; its rates and held replicas are replaced.  A `Serving` of it, reused from
     window to window, saves time and does not change the result.
     """
     serving = serving or Serving(problem)
     windows = (*state.windows, observed_rps)[-policy.memory :]
-    planned = _planned(windows, policy)
     now = replace(state, windows=windows)
-    if not serving(state.running, rates_rps=observed_rps):
-        return _grown(problem, now, planned, solver=solver, limits=limits)
+    if forecast_rps is None:
+        needed, planned = observed_rps, _planned(windows, policy)
+    else:
+        needed = forecast_rps
+        planned = tuple(tuple(rate * (1 + policy.margin) for rate in load) for load in forecast_rps)
+    if not serving(state.running, rates_rps=needed):
+        return _grown(problem, now, needed, planned, solver=solver, limits=limits)
     solution = _solve(problem, now, planned, solver=solver, limits=limits)
     excess = _excess(problem, solution, state.running)
     if excess <= policy.band:
@@ -114,14 +120,16 @@ def _planned(windows: Sequence[Rates], policy: StabilityPolicy) -> Rates:
     return tuple(planned)
 
 
-def _grown(problem: MixProblem, state: StabilityState, planned: Rates, *, solver: Solver, limits: Limits) -> Decision:
-    """Grow at once: for the planned demand, or for the newest window's where limits forbid that."""
+def _grown(
+    problem: MixProblem, state: StabilityState, needed: Rates, planned: Rates, *, solver: Solver, limits: Limits
+) -> Decision:
+    """Grow at once: for the planned demand, or for the needed one where limits forbid that."""
     solution = _solve(problem, state, planned, solver=solver, limits=limits)
     if solution.status.has_mix:
         return _moved(state, planned, solution, "the running replicas do not hold the load")
-    bare = _solve(problem, state, state.windows[-1], solver=solver, limits=limits)
+    bare = _solve(problem, state, needed, solver=solver, limits=limits)
     if bare.status.has_mix:
-        return _moved(state, state.windows[-1], bare, "the running replicas do not hold the load; no room for a margin")
+        return _moved(state, needed, bare, "the running replicas do not hold the load; no room for a margin")
     reason = "the running replicas do not hold the load, and no mix within the limits does"
     return _kept(state, planned, solution, reason)
 

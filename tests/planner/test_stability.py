@@ -121,6 +121,30 @@ class TestScaleDown:
         assert decisions[-1].running != (0, 6)
 
 
+class TestForecast:
+    def decided(self, running: Counts, *, observed: float, forecast: float, **policy: float) -> Decision:
+        return decide(
+            fleet(),
+            state=StabilityState(running),
+            observed_rps=((observed,),),
+            forecast_rps=((forecast,),),
+            policy=StabilityPolicy(**policy),  # type: ignore[arg-type]
+            solver=Solver.HIGHS,
+            limits=LIMITS,
+        )
+
+    def test_a_forecast_above_the_running_replicas_is_planned_with_the_margin(self) -> None:
+        decision = self.decided((0, 1), observed=5, forecast=20, margin=0.1)
+        assert decision.moved
+        assert decision.planned_rps[0][0] == pytest.approx(22)
+        assert Serving(fleet())(decision.running, rates_rps=decision.planned_rps)
+
+    def test_replicas_that_serve_the_forecast_stay_until_a_saving_has_lasted(self) -> None:
+        decision = self.decided((0, 3), observed=5, forecast=8)
+        assert (decision.running, decision.moved) == ((0, 3), False)
+        assert decision.state.saving_windows == 1
+
+
 class TestPlannedRate:
     def test_the_planned_rate_is_a_high_quantile_with_a_margin(self) -> None:
         state = StabilityState((0, 9), windows=tuple(((float(rate),),) for rate in range(1, 10)))
