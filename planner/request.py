@@ -115,6 +115,14 @@ class Workload(Frozen):
         return self
 
 
+class RateScale(Frozen):
+    """A factor on the rates of a workload's options on one GPU type, from observed latencies."""
+
+    workload: Name
+    gpu: Name
+    factor: float = Field(ge=0.1, le=10, description="1: as predicted or measured.")
+
+
 class PlanRequest(Frozen):
     """One request to the planner."""
 
@@ -128,6 +136,11 @@ class PlanRequest(Frozen):
         description="Markets of usable offers.  Spot must be listed: no headroom is planned for its interruptions.",
     )
     profiles: Profiles | None = Field(default=None, description="Measured rates, used before predictions.")
+    rate_scales: tuple[RateScale, ...] = Field(
+        default=(),
+        max_length=1000,
+        description="Corrections of rates by observed latencies; a planning loop sets them.",
+    )
     policy: Policy = Policy()
     power_domains: tuple[PowerDomainLimit, ...] = Field(default=(), max_length=1000)
     power_levels: tuple[Level, ...] | None = Field(
@@ -192,6 +205,7 @@ def _request_violations(request: PlanRequest) -> Iterator[tuple[Path, str]]:
         yield ("horizon",), "needs a workload with demand, or with a trace: constant rates have no periods"
     if request.horizon is not None and (request.policy.survive or request.policy.erring_buckets):
         yield ("horizon",), "excludes policy.survive and policy.erring_buckets: leave one or the other out"
+    yield from _scale_violations(request)
     yield from _used_twice((domain.name for domain in request.power_domains), at=("power_domains",), field="name")
     yield from _used_twice((quota.name for quota in request.quotas), at=("quotas",), field="name")
     yield from _current_violations(request)
@@ -211,6 +225,17 @@ def _current_violations(request: PlanRequest) -> Iterator[tuple[Path, str]]:
                 ("current", position, "workload"),
                 f"no workload has the name {running.workload!r}, expected one of {names}",
             )
+
+
+def _scale_violations(request: PlanRequest) -> Iterator[tuple[Path, str]]:
+    known = {workload.name for workload in request.workloads}
+    scaled: set[tuple[str, str]] = set()
+    for position, scale in enumerate(request.rate_scales):
+        if scale.workload not in known:
+            yield ("rate_scales", position, "workload"), f"expected one of {', '.join(sorted(known)[:5])}"
+        elif (scale.workload, scale.gpu) in scaled:
+            yield ("rate_scales", position), f"{scale.workload} on {scale.gpu} already has a factor"
+        scaled.add((scale.workload, scale.gpu))
 
 
 def _workload_violations(workload: Workload) -> Iterator[tuple[Path, str]]:

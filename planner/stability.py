@@ -78,8 +78,9 @@ def decide(
 ) -> Decision:
     """Keep the running replicas or move, given one window's rates.
 
-    `forecast_rps` is the demand that must be served until new replicas are ready.  `problem` has the options and limits; its rates and held replicas are replaced.  A `Serving` of it, reused from
-    window to window, saves time and does not change the result.
+    `forecast_rps` is the demand to serve until new replicas are ready.  `problem` has the options and limits;
+    its rates and held replicas are replaced.  A `Serving` of it, reused from window to window, saves time and does not
+    change the result.
     """
     serving = serving or Serving(problem)
     windows = (*state.windows, observed_rps)[-policy.memory :]

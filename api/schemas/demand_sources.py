@@ -50,7 +50,7 @@ class PrometheusDemand(Frozen):
     profile: MetricsProfile
     selector: Labels = Field(
         default_factory=dict,
-        description="Label -> regular expression of the whole value, of every series of the target; others are not read.",
+        description="Label -> regular expression of the whole value; other series are not read.",
     )
     parts: dict[PartKey, Labels] = Field(
         min_length=1,
@@ -95,7 +95,7 @@ class RequestLogDemand(Frozen):
     format: LogFormat = LogFormat.ACCESS
     selector: Labels = Field(
         default_factory=dict,
-        description="Field -> regular expression of the whole value, of the lines that belong to the target, such as the model.",
+        description="Field -> regular expression of the whole value; other lines are not read.",
     )
     max_age_s: Annotated[float, Field(ge=1.0, le=3_600.0)] = Field(
         default=300.0, description="Without a newer line the log is stale."

@@ -129,17 +129,25 @@ class DriftReport(Frozen):
     needs_refit: bool = Field(description="The observation is outside the interval of the prediction.")
 
 
+class DriftMemory(Frozen):
+    """Mean logarithms of observed over predicted latencies, and the requests behind them."""
+
+    tpot_log: float = 0.0
+    ttft_log: float = 0.0
+    requests: NonNegative = 0.0
+
+
 class LoopState(Frozen):
     """The controller's state between two windows."""
 
     forecasts: dict[WorkloadName, JsonValue] = Field(default_factory=dict, max_length=100)
     sizes: dict[WorkloadName, tuple[tuple[NonNegative, ...], ...]] = Field(
-        default_factory=dict, max_length=100, description="Share per bucket, of the last windows; the newest last."
+        default_factory=dict, max_length=100, description="Requests per bucket of the last windows, the newest last."
     )
     saving_windows: Annotated[int, Field(ge=0)] = 0
     decided_for: AwareDatetime | None = Field(default=None, description="End of the last window that was decided on.")
     plan_id: PlanId | None = Field(default=None, description="The last decision.")
-    rate_scales: dict[PartName, NonNegative] = Field(default_factory=dict, max_length=1_000)
+    drifts: dict[PartName, DriftMemory] = Field(default_factory=dict, max_length=1_000)
 
 
 class PlanningLoopStatus(Frozen):

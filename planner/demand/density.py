@@ -65,9 +65,10 @@ class Density:
 
     def shares_on(self, edges: Sequence[float]) -> Floats:
         """The shares of buckets with these upper edges; the last bucket also has everything above it."""
-        below = np.concatenate(([0.0], np.cumsum(self.share)))
-        log_edges = np.log(np.concatenate((self.lower, self.upper[-1:])))
-        cumulative = np.interp(np.log(np.asarray(edges[:-1], dtype=float)), log_edges, below / below[-1])
+        below = np.concatenate(([0.0], np.cumsum(self.share))) / self.share.sum()
+        bounds = np.log(np.stack((self.lower, self.upper), axis=1).ravel())  # cells of known sizes do not touch
+        reached = np.stack((below[:-1], below[1:]), axis=1).ravel()
+        cumulative = np.interp(np.log(np.asarray(edges[:-1], dtype=float)), bounds, reached)
         shares: Floats = np.diff(np.concatenate(([0.0], cumulative, [1.0])))
         return shares.clip(min=0.0)
 

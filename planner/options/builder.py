@@ -65,7 +65,16 @@ def candidates(
         raise DocumentError(name=REQUEST, problems=problems)
     names = [(request.workloads[candidate.workload].name, candidate.name) for candidate in found]
     _refuse([*_too_many(request, found), *unknown_options(request, names)])
-    return tuple(found)
+    return tuple(scaled(request, found))
+
+
+def scaled(request: PlanRequest, found: Iterable[Candidate]) -> Iterator[Candidate]:
+    """The candidates with the corrections of the request on their rates."""
+    factors = {(scale.workload, folded(scale.gpu)): scale.factor for scale in request.rate_scales}
+    for candidate in found:
+        workload = request.workloads[candidate.workload].name
+        factor = next((factors[workload, gpu] for gpu in candidate.folded_gpu_names if (workload, gpu) in factors), 1.0)
+        yield candidate if factor == 1.0 else candidate.scaled(factor)
 
 
 def cost_factors_of(request: PlanRequest) -> CostFactors:

@@ -75,6 +75,20 @@ class Candidate:
     def role(self) -> Role:
         return "both" if self.shape is None else self.shape.role
 
+    def scaled(self, factor: float) -> "Candidate":
+        """The option with this factor on all its rates; those of pairs of prefill and decode too."""
+        table = tuple(tuple(rate * factor for rate in row) for row in self.throughput.max_rps)
+        note = f"{self.throughput.interval_note}; times {factor:g} by observed latencies"
+        return replace(
+            self,
+            throughput=self.throughput.model_copy(update={"max_rps": table, "interval_note": note}),
+            worst_rps=None if self.worst_rps is None else _times(self.worst_rps, factor),
+            decode_targets=tuple(
+                replace(target, rates_rps=_times(target.rates_rps, factor), worst_rps=_times(target.worst_rps, factor))
+                for target in self.decode_targets
+            ),
+        )
+
     @property
     def slots(self) -> int:
         """GPUs of its supply's unit that a replica takes; the unit of a given option is the replica."""
@@ -85,6 +99,10 @@ class Candidate:
         if self.gpu is None or self.gpu.tdp_w is None:
             return None
         return replica_power(self.gpu, gpus=self.gpus, level=FULL_CLOCK if self.shape is None else self.shape.clock)
+
+
+def _times(rates_rps: tuple[float, ...], factor: float) -> tuple[float, ...]:
+    return tuple(rate * factor for rate in rates_rps)
 
 
 @dataclass(frozen=True, slots=True)
