@@ -18,7 +18,7 @@ from fleet.documents import Frozen, RuleError, validate_nested, validation_probl
 LabelName = Annotated[str, StringConstraints(max_length=200, pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$")]
 LabelValue = Annotated[str, StringConstraints(max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Labels = Annotated[dict[LabelName, LabelValue], Field(max_length=20)]
-LogPath = Annotated[str, StringConstraints(min_length=1, max_length=1_000, pattern=r"^/[^\x00-\x1f\x7f]*$")]
+LogName = Annotated[str, StringConstraints(max_length=200, pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")]
 ENTIRE = "*"  # key of `parts` for series that belong to the target as a whole
 
 
@@ -88,10 +88,10 @@ class EngineMetricsDemand(Frozen):
 
 
 class RequestLogDemand(Frozen):
-    """A file to which a gateway or a collector appends one line per request; the controller must be able to read it."""
+    """A file to which a gateway or a collector appends one line per request, in the controller's folder of logs."""
 
     kind: Literal["request_log"] = "request_log"
-    path: LogPath
+    file: LogName = Field(description="Name of a file in the controller's folder of logs.")
     format: LogFormat = LogFormat.ACCESS
     selector: Labels = Field(
         default_factory=dict,

@@ -7,6 +7,7 @@ the check and the connection.  It follows no redirect, and it cuts answers, whic
 import asyncio
 import ipaddress
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
@@ -28,12 +29,19 @@ async def resolve(host: str, port: int) -> list[str]:
 
 class TargetTransport(httpx.AsyncBaseTransport):
     def __init__(
-        self, allowed: AllowedHosts, *, resolve: Resolve = resolve, max_answer_bytes: int = MAX_ANSWER_BYTES
+        self,
+        allowed: AllowedHosts,
+        *,
+        resolve: Resolve = resolve,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._allowed, self._resolve, self._max_answer_bytes = allowed, resolve, max_answer_bytes
         self._plain = httpx.AsyncHTTPTransport()
         # The connections are pooled by address; a kept one has the certificate of one of the names of the address.
-        self._tls = httpx.AsyncHTTPTransport(limits=httpx.Limits(max_keepalive_connections=0))
+        self._tls = httpx.AsyncHTTPTransport(
+            verify=True if tls is None else tls, limits=httpx.Limits(max_keepalive_connections=0)
+        )
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         host = request.url.raw_host.decode("ascii")
@@ -94,9 +102,15 @@ class _CutStream(httpx.AsyncByteStream):
         await self._whole.aclose()
 
 
-def target_client(allowed: AllowedHosts) -> httpx.AsyncClient:
-    """Create the client; its requests raise `httpx.RequestError` for a host that is not allowed."""
-    return httpx.AsyncClient(transport=TargetTransport(allowed), follow_redirects=False)
+def target_client(
+    allowed: AllowedHosts, *, max_answer_bytes: int = MAX_ANSWER_BYTES, tls: ssl.SSLContext | None = None
+) -> httpx.AsyncClient:
+    """Create the client; its requests raise `httpx.RequestError` for a host that is not allowed.
+
+    `tls`: trust and a client certificate of one's own, in place of the machine's.
+    """
+    transport = TargetTransport(allowed, max_answer_bytes=max_answer_bytes, tls=tls)
+    return httpx.AsyncClient(transport=transport, follow_redirects=False)
 
 
 def _is_address(host: str) -> bool:
