@@ -161,6 +161,8 @@ def _service(name: str) -> App:
     match name:
         case "targets":
             from api.cli.targets.group import app
+        case "planning-loops":
+            from api.cli.planning_loops.group import app
         case "freeze":
             from api.cli.targets.freeze import freeze_app as app
         case "thaw":
@@ -238,6 +240,7 @@ COMMANDS: Mapping[str, LazyCommand | LazyGroup] = {
     "nodes": LazyCommand(_service, "List the nodes of the fleet with their state, or show one."),
     "events": LazyCommand(_service, "Print what changes on a service, oldest first."),
     "targets": LazyCommand(_service, "Register running applications and assign plans to them."),
+    "planning-loops": LazyCommand(_service, "Plan targets continuously from their traffic."),
     "freeze": LazyCommand(_service, "Stop every write to every target, at once."),
     "thaw": LazyCommand(_service, "Lift the freeze."),
     "projects": LazyCommand(_service, "List, set and delete projects and their quotas."),

@@ -16,6 +16,7 @@ from api.client import (
     job_operations,
     operations,
     plan_operations,
+    planning_loop_operations,
 )
 from api.client.calls import Call
 from api.client.event_operations import EventStream
@@ -233,6 +234,17 @@ class Methods:
     get_target_status = Method(operations.get_target_status)
     report_target_status = Method(operations.report_target_status)
     approve_target = Method(operations.approve_target)
+    list_planning_loops = Method(planning_loop_operations.list_planning_loops)
+    iter_planning_loops = Items(planning_loop_operations.list_planning_loops)
+    get_planning_loop = Method(planning_loop_operations.get_planning_loop)
+    create_planning_loop = Method(planning_loop_operations.create_planning_loop)
+    replace_planning_loop = Method(planning_loop_operations.replace_planning_loop)
+    delete_planning_loop = Method(planning_loop_operations.delete_planning_loop)
+    get_planning_loop_status = Method(planning_loop_operations.get_planning_loop_status)
+    report_planning_loop_status = Method(planning_loop_operations.report_planning_loop_status)
+    list_planning_loop_statuses = Method(planning_loop_operations.list_planning_loop_statuses)
+    iter_planning_loop_statuses = Items(planning_loop_operations.list_planning_loop_statuses)
+    set_planning_loop_plan = Method(planning_loop_operations.set_planning_loop_plan)
     list_leases = Method(operations.list_leases)
     iter_leases = Items(operations.list_leases)
     get_lease = Method(operations.get_lease)

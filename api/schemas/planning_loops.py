@@ -170,7 +170,26 @@ class PlanningLoopStatus(Frozen):
 
 
 class ReportedLoopStatus(Frozen):
-    """The last report on one planning loop, in a list."""
+    """The last report on one planning loop, in a list: without `state`."""
 
     planning_loop: Name
     status: PlanningLoopStatus
+
+
+class LoopPlanRequest(Frozen):
+    """The controller's decision: the plan that the targets of a planning loop get."""
+
+    plan_id: PlanId
+    loop_version: int = Field(ge=1, description="Version of the planning loop for which the plan was computed.")
+    expected_plan_ids: dict[Name, PlanId | None] = Field(
+        min_length=1,
+        max_length=100,
+        description="Target -> the plan that it has now; null: none.  Every target of the loop.",
+    )
+
+
+class LoopPlan(Frozen):
+    """The plan of all targets of a planning loop."""
+
+    plan_id: PlanId
+    target_versions: dict[Name, int] = Field(description="Target -> its version with this plan.")

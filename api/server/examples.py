@@ -33,6 +33,9 @@ NAMES: Final[Mapping[str, Mapping[str, str]]] = {
     "put_target": {"name": "chat"},
     "put_target_status": {"name": "chat"},
     "approve_target": {"name": "chat"},
+    "put_planning_loop": {"name": "chat"},
+    "put_planning_loop_status": {"name": "chat"},
+    "set_planning_loop_plan": {"name": "chat"},
     "put_lease": {"name": "controller"},
 }
 _PLAN: Final[Json] = {
@@ -197,6 +200,16 @@ def bodies() -> Mapping[str, Any]:
             },
             "mode": "apply",
             "require_approval": True,
+            "demand": {
+                "sources": [
+                    {
+                        "kind": "prometheus",
+                        "url": "http://prometheus:9090",
+                        "profile": "vllm",
+                        "parts": {"H100": {"model_name": "llama-8b"}},
+                    }
+                ]
+            },
         },
         "put_target_status": {
             "phase": "awaiting_approval",
@@ -207,8 +220,23 @@ def bodies() -> Mapping[str, Any]:
             "digest": DIGEST,
         },
         "approve_target": {"plan_id": None, "digest": DIGEST},
-        "put_freeze": {"frozen": True, "reason": "maintenance of row-1"},
         "put_lease": {"holder": "controller-0", "lease_s": 15.0},
+        "put_planning_loop": {"request": _PLAN, "targets": {"chat": "chat"}, "mode": "apply"},
+        "put_planning_loop_status": {
+            "phase": "applied",
+            "observed_at": MOMENT,
+            "window_end": MOMENT,
+            "demand": {"chat": {"arrivals_rps": 10.2, "completions_rps": 10.1, "forecast_rps": 12.4}},
+            "wanted": {"chat": {"H100": 3}},
+            "drift": {"H100": {"tpot_ratio": 1.04, "ttft_ratio": None, "rate_scale": 0.97, "needs_refit": False}},
+            "state": {"saving_windows": 2},
+        },
+        "set_planning_loop_plan": {
+            "plan_id": "0197a1f0-3c1e-7aa0-9d43-52f1a4c1b2d3",  # the answer to `create_plan` names it
+            "loop_version": 1,
+            "expected_plan_ids": {"chat": None},
+        },
+        "put_freeze": {"frozen": True, "reason": "maintenance of row-1"},
     }
 
 

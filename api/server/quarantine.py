@@ -14,10 +14,9 @@ from typing import Any
 
 from api.jobs.diagnoses import failure_domains_of, read_report
 from api.schemas.quarantine import BreakerView, DecisionView, Evaluation, EvaluationResult, NodeView, QuarantineView
-from api.schemas.targets import Freeze
 from api.server.problems import conflict, not_found
 from api.server.service import Service
-from api.server.targets import FREEZE
+from api.server.targets import is_frozen
 from api.server.versioned import DocumentKey, current
 from api.store import DiagnosisHead, QuarantineRecord, Transaction, canonical_json
 from faults.quarantine import (
@@ -218,10 +217,6 @@ def node_views(stored: StoredState) -> dict[str, NodeView]:
 async def rules_in_force(tx: Transaction) -> QuarantineRules:
     """Return the stored rules, or the shipped ones."""
     return read_stored(QuarantineRules, (await current(tx, RULES)).body or "")
-
-
-async def is_frozen(tx: Transaction) -> bool:
-    return read_stored(Freeze, (await current(tx, FREEZE)).body or "").frozen
 
 
 def _inputs(evaluation: Evaluation, stored: StoredState, active: Iterable[DiagnosisHead], *, now: datetime) -> Inputs:

@@ -1,9 +1,11 @@
 """Stores targets as a collection, the controller's reports on them, the operator's approvals, and the freeze."""
 
+import re
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from http import HTTPStatus
+from typing import Final
 from urllib.parse import urlsplit
 
 from api.schemas.leases import CONTROLLER_LEASE, LeaseTerm
@@ -19,12 +21,14 @@ from api.server.fencing import refuse_stale
 from api.server.problems import ProblemError, conflict, invalid, not_found
 from api.server.projects import WHOLE_FLEET, ProjectAccess
 from api.server.service import Service
-from api.server.versioned import AuditAction, DocumentKey, DocumentVersion, replace
+from api.server.versioned import AuditAction, DocumentKey, DocumentVersion, current, replace
 from api.store import StatusRecord, Transaction, canonical_json
 from fleet.documents import read_stored
 
 CHECKED_VERSIONS = 200  # of a target, for who has changed it since it has its plan
 MAX_CLOCK_ERROR = timedelta(days=7)  # a controller with a wrong clock must still report
+
+_PAGE_OF_METRICS: Final = re.compile(r"demand\.sources\.\d+\.parts\..+\.\d+$")
 
 FREEZE = DocumentKey(kind="freeze", name="default", shipped=canonical_json(Freeze().model_dump(mode="json")))
 
@@ -45,6 +49,10 @@ async def write_freeze(service: Service, freeze: Freeze, *, precondition: Precon
     return after
 
 
+async def is_frozen(tx: Transaction) -> bool:
+    return read_stored(Freeze, (await current(tx, FREEZE)).body or "").frozen
+
+
 async def _validate(service: Service, _name: str, spec: TargetSpec, project: ProjectAccess) -> None:
     _refuse_addresses(spec.model_dump(mode="json"))
     async with service.store.reading() as tx:
@@ -53,10 +61,10 @@ async def _validate(service: Service, _name: str, spec: TargetSpec, project: Pro
 
 def _refuse_addresses(value: object, path: str = "") -> None:
     """Refuse addresses at which no target can be.  The controller checks again what names resolve to."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
+    if isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
             _refuse_addresses(inner, f"{path}.{key}".lstrip("."))
-    elif isinstance(value, str) and path.endswith("url"):
+    elif isinstance(value, str) and (path.endswith("url") or _PAGE_OF_METRICS.match(path)):
         host = (urlsplit(value).hostname or "").strip("[]")
         with suppress(ValueError):  # a name
             if (kind := never_called(plain_address(host))) is not None:
@@ -120,7 +128,7 @@ async def keep_report(
     held: LeaseTerm | None = None,
 ) -> None:
     """Store a report.  Where it has no state, the stored state and approval stay."""
-    _refuse_absurd_time(report.observed_at, now=service.now())
+    refuse_absurd_time(report.observed_at, now=service.now())
     async with service.store.transaction() as tx:
         await tx.audit.lock()  # otherwise the target could be deleted between the read and the write
         owner = (await TARGETS.get(tx, name, project=project)).project
@@ -212,7 +220,7 @@ def _own(detail: str) -> ProblemError:
     )
 
 
-def _refuse_absurd_time(at: datetime, *, now: datetime) -> None:
+def refuse_absurd_time(at: datetime, *, now: datetime) -> None:
     at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
     if abs(at - now) > MAX_CLOCK_ERROR:
         first, last = (now - MAX_CLOCK_ERROR, now + MAX_CLOCK_ERROR)

@@ -164,6 +164,16 @@ class StatusRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class LoopStatusRecord:
+    """Holds the last report on a planning loop."""
+
+    planning_loop: str
+    reported_at: datetime
+    reported_by: str
+    body: str  # without the state
+
+
+@dataclass(frozen=True, slots=True)
 class NewReply:
     actor: str
     key: str

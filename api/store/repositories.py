@@ -42,7 +42,6 @@ from api.store.records import (
     NewReply,
     QuarantineRecord,
     SavedReply,
-    StatusRecord,
 )
 from api.store.tables import (
     Base,
@@ -51,7 +50,6 @@ from api.store.tables import (
     LeaseRow,
     QuarantineRow,
     ReplyRow,
-    TargetStatusRow,
     WriteProbeRow,
 )
 
@@ -252,34 +250,6 @@ class QuarantineRepository(Repository):
     async def put(self, record: QuarantineRecord) -> None:
         """Replace the state.  The caller has held the audit lock since it read the row."""
         await self._upsert(QuarantineRow, {"id": ONLY_ID}, asdict(record))
-
-
-class StatusRepository(Repository):
-    """Keeps the controller's last report on each target.  The audit has the changes of phase."""
-
-    async def put(self, status: StatusRecord) -> None:
-        values = asdict(status)
-        await self._upsert(TargetStatusRow, {"target": values.pop("target")}, values)
-
-    async def get(self, target: str) -> StatusRecord | None:
-        row = await self._row(_STATUS, {"target": target})
-        return StatusRecord(**row) if row is not None else None
-
-    async def all(self) -> list[StatusRecord]:
-        query = select(TargetStatusRow.__table__).order_by(TargetStatusRow.target)
-        return [StatusRecord(**row) for row in await self._rows(query)]
-
-    async def of(self, targets: Sequence[str]) -> list[StatusRecord]:
-        """Return the reports on some targets, by name; those without a report are left out."""
-        row = TargetStatusRow
-        query = select(row.__table__).where(row.target.in_(targets)).order_by(row.target)
-        return [StatusRecord(**each) for each in await self._rows(query)]
-
-    async def remove(self, target: str) -> None:
-        await self._connection.execute(delete(TargetStatusRow).where(TargetStatusRow.target == target))
-
-
-_STATUS: Final = select(TargetStatusRow.__table__).where(TargetStatusRow.target == bindparam("target"))
 
 
 class WriteProbeRepository(Repository):

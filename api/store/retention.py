@@ -1,8 +1,8 @@
 """Finds and removes rows that are older than the operator keeps them, a few at a time, and never an audit entry.
 
 Every batch is one transaction, which holds the lock of all writers: what a document names cannot change meanwhile.  A
-result or a diagnosis stays while a live document, the report on a target or the quarantine policy has its id somewhere
-in its text, whatever the field: a newer release may have added fields that this one does not know.
+result or a diagnosis stays while a live document, a report on a target or a planning loop, or the quarantine policy has
+its id somewhere in its text, whatever the field: a newer release may have added fields that this one does not know.
 """
 
 import re
@@ -21,6 +21,7 @@ from api.store.tables import (
     DocumentRow,
     JobRow,
     LeaseRow,
+    PlanningLoopStatusRow,
     QuarantineRow,
     RateUsageRow,
     ReplyRow,
@@ -247,8 +248,10 @@ class RetentionRepository(Repository):
         return Batch(len(found), (found[-1],) if len(found) == limit else None)
 
     async def named_ids(self) -> set[str]:
-        """Return every id in live documents, in reports on targets and in the quarantine policy."""
-        texts = [*await self._texts(select(TargetStatusRow.body)), *await self._texts(select(QuarantineRow.body))]
+        """Return every id in live documents, in reports on targets and planning loops, and in the quarantine policy."""
+        loops = PlanningLoopStatusRow
+        columns = (TargetStatusRow.body, QuarantineRow.body, loops.body, func.coalesce(loops.state, ""))
+        texts = [body for column in columns for body in await self._texts(select(column))]
         named = {found for each in texts for found in ID.findall(each)}
         documents = DocumentRepository(self._connection)
         kind = await self._next_kind("")

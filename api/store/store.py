@@ -30,11 +30,11 @@ from api.store.repositories import (
     LeaseRepository,
     QuarantineRepository,
     ReplyRepository,
-    StatusRepository,
     WriteProbeRepository,
 )
 from api.store.results import ResultRepository
 from api.store.retention import RetentionRepository
+from api.store.statuses import LoopStatusRepository, StatusRepository
 from api.store.time_limits import LOCK_WAIT_S
 from api.store.tokens import TokenRepository
 from api.store.usage import Counted, RateUsageRepository, UsageRepository
@@ -58,6 +58,7 @@ class Transaction:
         self.results = ResultRepository(connection)
         self.replies = ReplyRepository(connection)
         self.statuses = StatusRepository(connection)
+        self.loop_statuses = LoopStatusRepository(connection)
         self.tokens = TokenRepository(connection)
         self.diagnoses = DiagnosisRepository(connection)
         self.jobs = JobRepository(connection)

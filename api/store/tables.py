@@ -176,6 +176,18 @@ class TargetStatusRow(Base):
     reported_by: Mapped[str | None] = mapped_column(String(200))
 
 
+class PlanningLoopStatusRow(Base):
+    """Keeps the last report on each planning loop, and apart from it the state, which lists do not read."""
+
+    __tablename__ = "planning_loop_status"
+
+    planning_loop: Mapped[str] = mapped_column(String(63), primary_key=True)
+    reported_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    reported_by: Mapped[str] = mapped_column(String(200))
+    body: Mapped[str] = mapped_column(Text)
+    state: Mapped[str | None] = mapped_column(Text)
+
+
 class LeaseRow(Base):
     __tablename__ = "leases"
 

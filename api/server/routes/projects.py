@@ -25,12 +25,15 @@ async def _is_unused(service: Service, tx: Transaction, name: str, spec: Project
         return
     await tx.audit.lock()
     used = list(_used(await tx.tokens.valid_of(name, now=service.now()), "token"))
-    used += _used([head.name for head in await tx.documents.heads(kind="targets", after=None, limit=3, project=name)])
+    for kind, what in (("targets", "target"), ("planning-loops", "planning loop")):
+        heads = await tx.documents.heads(kind=kind, after=None, limit=3, project=name)
+        used += _used([head.name for head in heads], what)
     if used:
-        raise conflict(f"project {name!r} still has {', '.join(used[:3])}; revoke its tokens and delete its targets")
+        found = ", ".join(used[:3])
+        raise conflict(f"project {name!r} still has {found}; revoke its tokens, delete its targets and planning loops")
 
 
-def _used(names: Iterable[str], what: str = "target") -> list[str]:
+def _used(names: Iterable[str], what: str) -> list[str]:
     return [f"{what} {name!r}" for name in names]
 
 
@@ -64,7 +67,8 @@ add_routes(
                 "Create or replace a project", "Create with `If-None-Match: *`, replace with `If-Match`."
             ),
             deletes=OperationText(
-                "Delete a project", "Delete a project without valid tokens and targets; its results stay."
+                "Delete a project",
+                "Delete a project without valid tokens, targets and planning loops; its results stay.",
             ),
         ),
     ),

@@ -93,6 +93,7 @@ def test_the_set_of_commands_is_complete() -> None:
         ),
         *("targets list", "targets show", "targets put", "targets set", "targets approve", "targets delete"),
         "targets table",
+        *(f"planning-loops {verb}" for verb in ("list", "show", "put", "set", "delete", "status")),
         *("jobs list", "jobs show", "jobs watch", "jobs cancel"),
         *("events", "nodes", "freeze", "thaw", "controller plan"),
         *(

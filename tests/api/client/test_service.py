@@ -43,6 +43,7 @@ from tests.api.client.computation_examples import COMPUTATION_EXAMPLES
 from tests.api.client.console_examples import CONSOLE_EXAMPLES, TOKEN_REQUEST
 from tests.api.client.fault_examples import EVALUATION, FAULT_EXAMPLES, FAULT_SIMULATION, REPORT
 from tests.api.client.job_examples import JOB_EXAMPLES
+from tests.api.client.planning_loop_examples import PLANNING_LOOP_EXAMPLES
 from tests.api.client.project_examples import PROJECT_EXAMPLES
 from tests.api.client.test_operations import (
     BUDGET,
@@ -119,6 +120,7 @@ EXAMPLES: dict[str, list[Call[Any]]] = {
     "replace_lease": [op.replace_lease("l", CLAIM, if_match='"1-a"')],
     "get_freeze": [op.get_freeze()],
     "replace_freeze": [op.replace_freeze(Freeze(), if_match="*")],
+    **PLANNING_LOOP_EXAMPLES,
     **PROJECT_EXAMPLES,
     **AUDIT_EXAMPLES,
 }

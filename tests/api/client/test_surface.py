@@ -14,6 +14,7 @@ from api.client import (
     job_operations,
     operations,
     plan_operations,
+    planning_loop_operations,
 )
 from api.client.calls import ResultOperations
 from api.client.methods import Events, Items, Method, Methods
@@ -31,6 +32,7 @@ def is_operation(function: FunctionType | MethodType, module: ModuleType) -> boo
 MODULES = (
     *(operations, access_operations, computation_operations),
     *(event_operations, fault_operations, job_operations, plan_operations),
+    planning_loop_operations,
 )
 OPERATIONS = {
     name: function

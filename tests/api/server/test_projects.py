@@ -8,6 +8,7 @@ from sqlalchemy import insert
 
 from api.jobs.sweeps import SWEEP_POINT
 from api.schemas.tokens import TokenScope
+from api.server.examples import bodies
 from api.server.problems import ProblemError
 from api.server.projects import PLAN_JOBS, SWEEP_JOBS, refuse_over_quota
 from api.store import Store, new_id
@@ -21,6 +22,8 @@ from tests.testbed.fault_bundles import node_diagnosis
 from tests.testbed.service import RunningService
 
 pytestmark = pytest.mark.anyio
+DEMAND = bodies()["put_target"]["demand"]
+LOOP = bodies()["put_planning_loop"] | {"targets": {"chat": "a"}}
 EXPIRY = {"expires_in_s": 0}
 APPROVAL = {"plan_id": None, "digest": "a" * 64}
 ALL_SCOPES = [scope for scope in TokenScope if scope is not TokenScope.ADMIN]
@@ -29,6 +32,9 @@ BODIES: dict[str, Any] = {
     "put_target": SPEC,
     "put_target_status": STATUS,
     "approve_target": APPROVAL,
+    "put_planning_loop": LOOP,
+    "put_planning_loop_status": bodies()["put_planning_loop_status"],
+    "set_planning_loop_plan": bodies()["set_planning_loop_plan"],
     "put_diagnosis_expiry": EXPIRY,
     "explain_plan": {},
     "replay_plan": {},
@@ -49,8 +55,12 @@ async def fill(running: RunningService, headers: dict[str, str]) -> dict[str, st
     async with running.client(None) as client:
         client.headers.update(headers)
         plan = (await client.post("/v1/plans", json=plan_request())).json()
-        target = await client.put("/v1/targets/a", json=SPEC | {"plan_id": plan["id"]}, headers=CREATE)
+        target = await client.put(
+            "/v1/targets/a", json=SPEC | {"plan_id": plan["id"], "demand": DEMAND}, headers=CREATE
+        )
         assert target.status_code == 201, target.text
+        loop = await client.put("/v1/planning-loops/a", json=LOOP, headers=CREATE)
+        assert loop.status_code == 201, loop.text
         diagnosis = (await client.post("/v1/faults/diagnoses", json=node_diagnosis("gpu-1"))).json()
     return {"id": plan["id"], "name": "a", "diagnosis_id": diagnosis["id"]}
 
@@ -74,7 +84,7 @@ async def test_another_project_finds_nothing_of_this_one(service: RunningService
             headers = other | {"If-Match": "*"}
             answer = await client.request(each.method, url, json=body, headers=headers)
             assert answer.status_code == 404, f"{each.id}: {answer.status_code} {answer.text}"
-        for path in ("/v1/targets", "/v1/plans", "/v1/faults/diagnoses"):
+        for path in ("/v1/targets", "/v1/planning-loops", "/v1/plans", "/v1/faults/diagnoses"):
             listed = [len((await client.get(path, headers=who)).json()["items"]) for who in (own, other)]
             assert listed == [1, 0], path
         taken = await client.put("/v1/targets/a", json=SPEC, headers=other | CREATE)

@@ -1,0 +1,1 @@
+"""The `planning-loops` commands: plan targets continuously from their traffic."""
