@@ -78,6 +78,7 @@ class LoopPhase(StrEnum):
 
     WARMING_UP = "warming_up"  # no whole window of demand yet
     STEADY = "steady"  # the running replicas stay
+    OBSERVED = "observed"  # a new plan is due, and the mode only observes
     RECOMMENDED = "recommended"  # a new plan is stored, and the mode does not set it
     APPLIED = "applied"  # a new plan is the plan of the targets
     HOLDING = "holding"  # the demand is not usable: the last decision stays

@@ -6,7 +6,7 @@ returns the writes of the next reconcile instead.
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,8 +47,10 @@ class Controller:
         settings: ControllerSettings | None = None,
         clock: Clock | None = None,
         liveness: Liveness | None = None,
+        planning: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
         self._api = api
+        self._planning = planning
         self._leadership = leadership
         self._settings = settings or ControllerSettings()
         self._clock = clock or Clock()
@@ -89,7 +91,13 @@ class Controller:
         return await self._loop.once()
 
     async def _started(self) -> Coroutine[Any, Any, bool]:
-        return self._reconcile_all(await self._due_targets())
+        return self._all_of(await self._due_targets())
+
+    async def _all_of(self, due: list[Target] | None) -> bool:
+        """Reconcile the targets and decide the windows of planning loops, side by side."""
+        if self._planning is None:
+            return await self._reconcile_all(due)
+        return all(await asyncio.gather(self._reconcile_all(due), self._planning()))
 
     async def _due_targets(self) -> list[Target] | None:
         """Return the targets to reconcile now, marked as busy; None when the API does not list them."""

@@ -25,13 +25,20 @@ from planner.demand.windows import DemandWindow, Window, disagreement, read_wind
 MAX_LOG_BYTES = 64_000_000  # the newest of a log; about 300,000 requests
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemandFolders:
+    """Where an operator puts what demand sources name."""
+
+    credentials: Path | None = None
+    logs: Path | None = None
+
+
 @dataclass(slots=True)
 class DemandReader:
     allowed: AllowedHosts
     http: httpx.AsyncClient
     pages: MetricsPages
-    credentials: Path | None = None  # folder
-    logs: Path | None = None  # folder
+    folders: DemandFolders
     _failed: dict[str, str] = field(default_factory=dict)  # page -> why its last poll failed
 
     async def poll(self, sources: Iterable[DemandSources], *, at_s: float) -> None:
@@ -82,7 +89,7 @@ class DemandReader:
     async def _of_prometheus(
         self, source: PrometheusDemand, window: Window, expected: Mapping[str, int]
     ) -> DemandWindow:
-        credentials, profile = read_credentials(self.credentials, source.credentials), PROFILES[source.profile]
+        credentials, profile = read_credentials(self.folders.credentials, source.credentials), PROFILES[source.profile]
         tls = credentials.tls()
         async with self._client(tls) as http:
             series = await read_series(http, source, profile=profile, window=window, headers=credentials.http_headers())
@@ -122,10 +129,10 @@ class DemandReader:
         return replace(found, problems=(*failed, *found.problems))
 
     def _of_log(self, source: RequestLogDemand, window: Window) -> DemandWindow:
-        if self.logs is None:
+        if self.folders.logs is None:
             raise UnreachableError(f"file: {source.file!r}: this controller has no folder of logs")
         try:
-            with (self.logs / source.file).open("rb") as file:
+            with (self.folders.logs / source.file).open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - MAX_LOG_BYTES))
                 if file.tell():
                     file.readline()  # the rest of a line
@@ -141,11 +148,9 @@ class DemandReader:
 
 
 @asynccontextmanager
-async def demand_reader(
-    *, allowed: AllowedHosts, credentials: Path | None = None, logs: Path | None = None
-) -> AsyncIterator[DemandReader]:
+async def demand_reader(*, allowed: AllowedHosts, folders: DemandFolders | None = None) -> AsyncIterator[DemandReader]:
     async with target_client(allowed, max_answer_bytes=MAX_RESPONSE_BYTES) as http:
-        yield DemandReader(allowed, http, MetricsPages(http), credentials, logs)
+        yield DemandReader(allowed, http, MetricsPages(http), folders or DemandFolders())
 
 
 def _pages(source: EngineMetricsDemand) -> Iterator[object]:

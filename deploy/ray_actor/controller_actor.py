@@ -32,6 +32,7 @@ from deploy.controller.controller import Controller
 from deploy.controller.metrics import ControllerMetrics
 from deploy.controller.prometheus_health import prometheus_health
 from deploy.controller.reconcile import ControllerSettings
+from deploy.planning_loop.process import folders_from_environment, planning_loops
 from deploy.ray_actor.cluster import RayCluster, own_placement
 from deploy.ray_actor.loop_thread import LoopThread
 from deploy.ray_actor.messages import ControllerActorSettings, ControllerName, ControllerReport
@@ -86,21 +87,31 @@ class ControllerWork:
             await api.get_freeze()  # reports a refused token or an unreachable API first
             lease = LeaseSettings(holder=self.holder, lease_s=settings.lease_s, renew_s=settings.lease_s / 3.0)
             self.leadership = Leadership(api=api, settings=lease, clock=clock)
-            controller = Controller(
+            async with planning_loops(
                 api=api,
                 leadership=self.leadership,
-                actuators=actuators,
-                http=http,
-                health=health,
-                metrics=self.counts,
-                settings=ControllerSettings(period_s=settings.period_s, observe_only=settings.observe_only),
-            )
-            await self.leadership.renew()  # so that `start` and `upgrade` know the role once the loop runs
-            running()
-            try:
-                await controller.run()
-            finally:
-                await self._release()
+                registry=self._registry,
+                allowed=allowed,
+                clock=clock,
+                folders=folders_from_environment(),
+                observe_only=settings.observe_only,
+            ) as planning:
+                controller = Controller(
+                    api=api,
+                    leadership=self.leadership,
+                    actuators=actuators,
+                    http=http,
+                    health=health,
+                    metrics=self.counts,
+                    settings=ControllerSettings(period_s=settings.period_s, observe_only=settings.observe_only),
+                    planning=planning.advance,
+                )
+                await self.leadership.renew()  # so that `start` and `upgrade` know the role once the loop runs
+                running()
+                try:
+                    await controller.run()
+                finally:
+                    await self._release()
 
     async def _release(self) -> None:
         """Release the lease where the controller was cancelled before its own loop could."""

@@ -38,6 +38,8 @@ from deploy.controller.controller import Controller
 from deploy.controller.metrics import ControllerMetrics
 from deploy.controller.prometheus_health import prometheus_health
 from deploy.controller.reconcile import ControllerSettings
+from deploy.demand.reader import DemandFolders
+from deploy.planning_loop.process import CREDENTIALS_VARIABLE, LOGS_VARIABLE, planning_loops
 
 app = new_app()
 
@@ -59,9 +61,27 @@ def run(
     kubernetes: KubernetesOption = False,
     kubeconfig: KubeconfigOption = None,
     target_host: TargetHostOption = None,
+    demand_credentials: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            envvar=CREDENTIALS_VARIABLE,
+            help="Folder of credentials that demand sources name.",
+            show_default="none",
+        ),
+    ] = None,
+    request_logs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            envvar=LOGS_VARIABLE,
+            help="Folder of request logs that demand sources name.",
+            show_default="none",
+        ),
+    ] = None,
     log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
-    """Reconcile every target with its plan, period by period; write to those in mode `apply`."""
+    """Reconcile targets with their plans, and run planning loops; write to targets in mode `apply`."""
     configure_logs(level=log_level)
     settings = ControllerSettings(period_s=period_s, observe_only=observe_only)
     access = kubernetes_access(kubernetes=kubernetes, kubeconfig=kubeconfig)
@@ -74,6 +94,7 @@ def run(
         (metrics_host, metrics_port),
         access=access,
         allowed=allowed_hosts(target_host),
+        folders=DemandFolders(credentials=demand_credentials, logs=request_logs),
         once=once,
     )
     with tracing("fleetwright-controller"):
@@ -91,6 +112,7 @@ async def _run(
     *,
     access: KubernetesAccess | None,
     allowed: AllowedHosts,
+    folders: DemandFolders,
     once: bool,
 ) -> bool:
     registry = CollectorRegistry()
@@ -104,20 +126,30 @@ async def _run(
         prometheus_health(allowed=allowed, now=clock.now) as health,
     ):
         leadership = Leadership(api=api, settings=lease, clock=clock)
-        controller = Controller(
+        async with planning_loops(
             api=api,
             leadership=leadership,
-            actuators=actuators,
-            http=http,
-            health=health,
-            metrics=ControllerMetrics(registry),
-            settings=settings,
-            liveness=liveness,
-        )
-        if once:
-            return await _once(controller, leadership)
-        with served_metrics(*metrics_at, registry, alive=liveness.is_alive):
-            await controller.run()
+            registry=registry,
+            allowed=allowed,
+            clock=clock,
+            folders=folders,
+            observe_only=settings.observe_only,
+        ) as planning:
+            controller = Controller(
+                api=api,
+                leadership=leadership,
+                actuators=actuators,
+                http=http,
+                health=health,
+                metrics=ControllerMetrics(registry),
+                settings=settings,
+                liveness=liveness,
+                planning=planning.advance,
+            )
+            if once:
+                return await _once(controller, leadership)
+            with served_metrics(*metrics_at, registry, alive=liveness.is_alive):
+                await controller.run()
         return True
 
 

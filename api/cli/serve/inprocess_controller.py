@@ -16,6 +16,7 @@ from deploy.controller.controller import Controller
 from deploy.controller.metrics import ControllerMetrics
 from deploy.controller.prometheus_health import prometheus_health
 from deploy.controller.reconcile import ControllerSettings
+from deploy.planning_loop.process import folders_from_environment, planning_loops
 
 ACTOR = "system:controller"
 URL = "http://localhost"  # never resolved: the transport calls the application itself
@@ -23,7 +24,9 @@ URL = "http://localhost"  # never resolved: the transport calls the application 
 
 def controller_token() -> StaticToken:
     """Create a token for this process only, with the scopes of the controller."""
-    principal = Principal(actor=ACTOR, scopes=frozenset({TokenScope.READ, TokenScope.REPORT}), rate_limited=False)
+    principal = Principal(
+        actor=ACTOR, scopes=frozenset({TokenScope.READ, TokenScope.PLAN, TokenScope.REPORT}), rate_limited=False
+    )
     return StaticToken(token=f"fw_controller00_{secrets.token_urlsafe(32)}", principal=principal)
 
 
@@ -38,13 +41,22 @@ async def run_controller(app: FastAPI, token: StaticToken, *, settings: Controll
         prometheus_health(allowed=allowed, now=clock.now) as health,
     ):
         leadership = Leadership(api=api, settings=LeaseSettings(holder=new_holder()), clock=clock)
-        controller = Controller(
+        async with planning_loops(
             api=api,
-            actuators=actuators,
-            http=http,
-            health=health,
-            metrics=metrics,
             leadership=leadership,
-            settings=settings,
-        )
-        await controller.run()
+            registry=app.state.service.metrics.registry,
+            allowed=allowed,
+            clock=clock,
+            folders=folders_from_environment(),
+        ) as planning:
+            controller = Controller(
+                api=api,
+                actuators=actuators,
+                http=http,
+                health=health,
+                metrics=metrics,
+                leadership=leadership,
+                settings=settings,
+                planning=planning.advance,
+            )
+            await controller.run()
