@@ -17,6 +17,7 @@ from api.jobs.metrics import add_build_info
 from api.schemas.jobs import JobState, Lane
 from api.schemas.targets import Mode, Phase, Target, TargetStatus
 from api.server.fault_metrics import FaultMetrics, FaultState, fault_metrics
+from api.server.planning_loop_metrics import ReportedLoop, planning_loop_metrics
 from api.server.power_metrics import PowerState, power_metrics
 from api.server.remediation_metrics import CaseMark, remediation_metrics
 from api.store import Failure, LaneCount, WorkerRecord
@@ -116,6 +117,7 @@ class FleetState:
     database_up: bool
     database_writable: bool = False
     targets: Sequence[ReportedTarget] = ()
+    planning_loops: Sequence[ReportedLoop] = ()
     frozen: bool = False
     audit_entries: int = 0
     document_versions: Sequence[tuple[str, int]] = ()
@@ -152,6 +154,7 @@ class _StateCollector(Collector):
             documents.add_metric([kind], number)
         yield documents
         yield from _target_metrics(state)
+        yield from planning_loop_metrics(state.planning_loops, state.at)
         yield from power_metrics(state.power, state.at)
         yield from fault_metrics(state.faults, state.at)
         yield from remediation_metrics(state.remediation, state.at)

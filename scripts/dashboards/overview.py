@@ -23,6 +23,7 @@ from scripts.dashboards.grafana import (
     steps,
     timeline,
 )
+from scripts.dashboards.planning_loops import planning_loops
 from scripts.dashboards.promql import (
     HERE,
     NAMESPACE,
@@ -65,6 +66,7 @@ def overview() -> Dashboard:
         rows=[
             Row("Now", _now()),
             Row("Planned and applied", _targets()),
+            Row("Planning loops", planning_loops()),
             Row("Planning", _planning()),
             Row("Jobs", _jobs()),
             Row("Expert placement", _placement()),

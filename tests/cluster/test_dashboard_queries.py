@@ -19,9 +19,11 @@ from prometheus_client import CollectorRegistry
 from api.cli.common.metrics_port import served_metrics
 from api.client import GPUS, Client, UnauthorizedError
 from api.schemas.faults import DiagnosisReport
+from api.schemas.planning_loops import PlanningLoopSpec, PlanningLoopStatus
 from api.schemas.power import CapPlanRequest, PowerBudget, SimulationRequest
 from api.schemas.quarantine import Evaluation
 from api.schemas.targets import Mode, Phase, TargetSpec, TargetStatus
+from api.server.examples import bodies
 from deploy.controller.metrics import ControllerMetrics
 from deploy.remediation.metrics import RemediationMetrics
 from fleet.sizes.histogram import SizeBuckets
@@ -200,11 +202,15 @@ def _use(client: Client) -> None:
                 "application": "chat",
                 "deployments": {gpu: "chat"},
             },
+            "demand": bodies()["put_target"]["demand"],
         }
     )
     client.create_target("chat", spec)
     status = TargetStatus(phase=Phase.APPLYING, observed_at=datetime.now(UTC), planned={gpu: 3}, applied={gpu: 2})
     client.report_target_status("chat", status)
+    loop = PlanningLoopSpec(request=_request(gpu), targets={"chat": "chat"})
+    client.create_planning_loop("chat", loop)
+    client.report_planning_loop_status("chat", _loop_status())
     tree = two_rows(pdu_w=67_500.0, row_w=60_000.0)
     client.create_power_plan(CapPlanRequest(tree=tree))
     client.create_power_tree(tree)
@@ -222,6 +228,11 @@ def _diagnose(client: Client) -> None:
     client.report_diagnosis(DiagnosisReport.model_validate(node_diagnosis("gpu-2", confidence=0.1)))
     members: dict[str, dict[str, str]] = {f"gpu-{index}": {} for index in range(40)}
     client.evaluate_quarantine(Evaluation.model_validate({"members": members, "spares": {"default": 1}}))
+
+
+def _loop_status() -> PlanningLoopStatus:
+    example = bodies()["put_planning_loop_status"]
+    return PlanningLoopStatus.model_validate(example | {"observed_at": datetime.now(UTC).isoformat()})
 
 
 def _request(gpu: str) -> PlanRequest:

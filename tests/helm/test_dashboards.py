@@ -16,11 +16,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from api.jobs.metrics import JobMetrics
 from api.jobs.process_metrics import ProcessMetrics
 from api.schemas.applications import RayServeApplication
+from api.schemas.planning_loops import PlanningLoopStatus
 from api.schemas.power import PowerBudget
 from api.schemas.remediation import RemediationStage
 from api.schemas.targets import Phase, Target, TargetSpec, TargetStatus
+from api.server.examples import bodies
 from api.server.fault_metrics import ActiveFault, FaultState
 from api.server.metrics import FleetState, ReportedTarget, ServiceMetrics, render_state
+from api.server.planning_loop_metrics import ReportedLoop
 from api.server.power_metrics import PowerState
 from api.server.remediation_metrics import CaseMark
 from api.store import Failure, Store
@@ -186,10 +189,12 @@ def _state() -> FleetState:
     power = PowerState(budgets=[("row-a", budget)], plan=cap_plan())
     active = ActiveFault(fault=FaultClass.CRASH, scope="node", since=NOW, node="gpu-1")
     faults = FaultState(active=[active], evaluated_at=NOW, fleet=20, state=QuarantineState())
+    loop = PlanningLoopStatus.model_validate(bodies()["put_planning_loop_status"])
     return FleetState(
         at=NOW,
         database_up=True,
         targets=[reported],
+        planning_loops=[ReportedLoop(name="chat", status=loop, reported_at=NOW)],
         document_versions=[("gpus", 1)],
         power=power,
         faults=faults,

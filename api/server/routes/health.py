@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from http import HTTPStatus
@@ -12,6 +12,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from api.jobs.diagnoses import read_report
+from api.schemas.planning_loops import PlanningLoopStatus
 from api.schemas.power import POWER_PLANS
 from api.schemas.targets import Freeze, TargetStatus
 from api.server.catalogues import ALL
@@ -19,6 +20,7 @@ from api.server.fault_metrics import ActiveFault, FaultState
 from api.server.metrics import CONTENT_TYPE, FleetState, ReportedTarget, render_state
 from api.server.newest_version_cache import NewestVersionCache
 from api.server.openapi import Responses, problems
+from api.server.planning_loop_metrics import ReportedLoop
 from api.server.power_metrics import PowerState
 from api.server.power_trees import BUDGETS
 from api.server.problems import ProblemError
@@ -28,7 +30,14 @@ from api.server.remediation_metrics import mark_of
 from api.server.service import Service, ServiceOf
 from api.server.targets import FREEZE, TARGETS
 from api.server.versioned import current
-from api.store import DatabaseUnavailableError, DiagnosisHead, DocumentRecord, StatusRecord, Transaction
+from api.store import (
+    DatabaseUnavailableError,
+    DiagnosisHead,
+    DocumentRecord,
+    LoopStatusRecord,
+    StatusRecord,
+    Transaction,
+)
 from faults.quarantine.inputs import NODES
 from fleet.documents import Frozen, read_stored
 from power.caps import CapPlan
@@ -82,18 +91,28 @@ async def metrics(service: ServiceOf) -> Response:
 
 
 async def _render(service: Service) -> bytes:
-    state, targets, reports = await _read(service)
+    state, stored = await _read(service)
 
     def parse_and_render() -> bytes:  # for thousands of targets, a good part of a second
-        reported = _reported(targets, {report.target: report for report in reports})
-        return service.metrics.render() + render_state(replace(state, targets=list(reported)))
+        targets = list(_reported(stored.targets, {report.target: report for report in stored.reports}))
+        loops = [_reported_loop(each) for each in stored.loop_reports]
+        return service.metrics.render() + render_state(replace(state, targets=targets, planning_loops=loops))
 
     pages = [await page() for page in service.metrics.pages]
     return b"".join([await asyncio.to_thread(parse_and_render), *pages])
 
 
-async def _read(service: Service) -> tuple[FleetState, list[DocumentRecord], list[StatusRecord]]:
-    """Read everything that `/metrics` exports, or that the database is down; targets and reports as stored."""
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """Holds targets and reports as stored."""
+
+    targets: Sequence[DocumentRecord] = ()
+    reports: Sequence[StatusRecord] = ()
+    loop_reports: Sequence[LoopStatusRecord] = ()
+
+
+async def _read(service: Service) -> tuple[FleetState, _Stored]:
+    """Read everything that `/metrics` exports, or that the database is down."""
     writable = await service.database_health.is_writable()
     try:
         async with service.store.reading() as tx:
@@ -113,10 +132,11 @@ async def _read(service: Service) -> tuple[FleetState, list[DocumentRecord], lis
                 jobs=await tx.jobs.counts(),
                 workers=service.metrics.live_workers(await tx.workers.all(), now_s=service.monotonic_s()),
             )
-            return state, [target async for target in TARGETS.heads(tx)], await tx.statuses.all()
+            targets = [target async for target in TARGETS.heads(tx)]
+            return state, _Stored(targets, await tx.statuses.all(), await tx.loop_statuses.all())
     except DatabaseUnavailableError as error:
         service.database_health.log_failure(error)
-        return FleetState(at=service.now(), database_up=False), [], []
+        return FleetState(at=service.now(), database_up=False), _Stored()
 
 
 # Most targets have not changed since the last scrape.
@@ -131,6 +151,11 @@ def _reported(targets: Sequence[DocumentRecord], reports: Mapping[str, StatusRec
             status=read_stored(TargetStatus, report.body) if report is not None else None,
             reported_at=report.reported_at if report is not None else None,
         )
+
+
+def _reported_loop(report: LoopStatusRecord) -> ReportedLoop:
+    status = read_stored(PlanningLoopStatus, report.body)
+    return ReportedLoop(name=report.planning_loop, status=status, reported_at=report.reported_at)
 
 
 async def _newest_caps(tx: Transaction) -> CapPlan | None:

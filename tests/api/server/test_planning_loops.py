@@ -289,6 +289,30 @@ class TestPlans:
         assert (deleted.status_code, "there is no target 'chat'" in deleted.json()["detail"]) == (409, True)
 
 
+async def test_metrics_have_the_demand_the_decision_and_the_drift(service: RunningService) -> None:
+    await with_loop(service)
+    async with service.client() as client:
+        assert "planning_loop=" not in (await client.get("/metrics")).text
+        await report(client, STATUS | {"problems": ["chat: no samples"]})
+        service.clock.advance(7.0)
+        lines = (await client.get("/metrics")).text.splitlines()
+        await client.delete("/v1/planning-loops/chat", headers=ANY)
+        assert "planning_loop=" not in (await client.get("/metrics")).text
+    for line in (
+        'fleetwright_planning_loop_phase{phase="applied",planning_loop="chat"} 1.0',
+        'fleetwright_planning_loop_phase{phase="holding",planning_loop="chat"} 0.0',
+        'fleetwright_planning_loop_status_age_seconds{planning_loop="chat"} 7.0',
+        'fleetwright_planning_loop_problems{planning_loop="chat"} 1.0',
+        'fleetwright_planning_loop_arrivals_rps{planning_loop="chat",workload="chat"} 10.2',
+        'fleetwright_planning_loop_forecast_rps{planning_loop="chat",workload="chat"} 12.4',
+        'fleetwright_planning_loop_wanted_replicas{gpu="H100",planning_loop="chat",target="chat"} 3.0',
+        'fleetwright_planning_loop_drift_ratio{gpu="H100",kind="tpot",planning_loop="chat"} 1.04',
+        'fleetwright_planning_loop_needs_refit{gpu="H100",planning_loop="chat"} 0.0',
+    ):
+        assert line in lines
+    assert not any('kind="ttft"' in line for line in lines), "too few requests"
+
+
 @pytest.mark.parametrize(
     ("source", "path"),
     [
