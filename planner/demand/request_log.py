@@ -24,6 +24,7 @@ SERVER_ERROR = 500
 INPUT, OUTPUT = "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"
 FIRST_TOKEN = ("gen_ai.server.time_to_first_token", "gen_ai.client.time_to_first_token", "gen_ai.response.ttft")
 NS_PER_S = 1e9
+TEXT_FIELDS = ("prompt", "completion", "message", "content", "instruction", "tool", "body", "text", "query")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +96,7 @@ def _of_access(document: Mapping[str, Any]) -> LoggedRequest:
         output_tokens=_positive(document["output_tokens"]),
         ttft_s=_optional(document.get("ttft_s")),
         failed=status >= SERVER_ERROR,
-        fields={name: str(value) for name, value in document.items() if isinstance(value, str | int)},
+        fields=_selectable(document),
     )
 
 
@@ -122,12 +123,21 @@ def _of_spans(document: Mapping[str, Any]) -> Iterator[LoggedRequest]:
             output_tokens=_positive(attributes.get(OUTPUT, 0)),
             ttft_s=_optional(first),
             failed="error.type" in attributes,
-            fields={name: str(value) for name, value in attributes.items() if isinstance(value, str | int)},
+            fields=_selectable(attributes),
         )
 
 
+def _selectable(document: Mapping[str, Any]) -> dict[str, str]:
+    """The fields that a selector may name.  Those that may hold text of a prompt or an answer are not kept."""
+    return {
+        name: str(value)
+        for name, value in document.items()
+        if isinstance(value, str | int) and not any(part in name for part in TEXT_FIELDS)
+    }
+
+
 def _attributes(given: Any) -> dict[str, Any]:
-    """A mapping, or OTLP's list of keys and typed values; numbers are read, and texts only of short attributes."""
+    """A mapping, or OTLP's list of keys and typed values."""
     if isinstance(given, dict):
         return given
     return {each["key"]: next(iter(each["value"].values())) for each in given if each.get("value")}
