@@ -11,13 +11,13 @@ from typing import Self
 import uvicorn
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import Field, model_validator
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deploy.common.clock import Clock
 from deploy.emulator.metric_pages import VERSIONS, EngineName, MetricPage, SglangPage, VllmPage
 from deploy.emulator.openai_protocol import JSON, refusal
-from deploy.emulator.openai_worker import OpenAIWorker, Part
-from deploy.emulator.worker import TICK_S, Name, StoppedError, WorkerLoop, WorkerSpec
+from deploy.emulator.openai_worker import OpenAIWorker, Part, TokenSource
+from deploy.emulator.worker import TICK_S, Name, UnavailableError, WorkerLoop, WorkerSpec
 from fleet.documents import RuleError
 from fleet.models import builtin_models
 
@@ -68,6 +68,7 @@ class HttpEngine:
     name: str = "engine"
     clock: Clock = field(default_factory=Clock)
     tick_s: float = TICK_S
+    through: Callable[[TokenSource], TokenSource] = lambda source: source  # that requests pass
     loop: WorkerLoop = field(init=False)
     openai: OpenAIWorker = field(init=False)
     _page: MetricPage = field(init=False)
@@ -77,7 +78,7 @@ class HttpEngine:
         self._page = self.spec.page(cache_tokens=self.loop.tuned.costs.cache_tokens)
         self.loop.pages = (self._page,)
         timing = {"replica": self.name, "gpu": self.spec.gpu}
-        self.openai = OpenAIWorker(self.loop, model=self.spec.label, timing=timing)
+        self.openai = OpenAIWorker(self.through(self.loop), model=self.spec.label, timing=timing)
 
     async def answer(self, method: str, target: str, body: bytes) -> AsyncGenerator[Part, None]:
         path = target.partition("?")[0]
@@ -121,7 +122,7 @@ class AnswerApp:
                 async for part in parts:
                     begun = True
                     await send(_message(part))
-        except StoppedError as error:
+        except UnavailableError as error:
             if begun:
                 raise  # the server cuts the connection, as that of a dead process
             await send(_message((HTTPStatus.SERVICE_UNAVAILABLE.value, [JSON])))
@@ -165,10 +166,14 @@ class _Server(uvicorn.Server):
 class Listener:
     """An application at a port of loopback, in the caller's event loop."""
 
-    app: AnswerApp
+    app: ASGIApp
     port: int = 0  # 0: the system chooses
-    _server: _Server = field(init=False)
-    _task: "asyncio.Task[None]" = field(init=False)
+    _server: _Server | None = None
+    _task: "asyncio.Task[None] | None" = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._server is not None
 
     @property
     def url(self) -> str:
@@ -189,5 +194,7 @@ class Listener:
         self._task = asyncio.create_task(self._server.serve(sockets=[listener]))
 
     async def close(self) -> None:
-        self._server.should_exit = True
-        await self._task
+        if self._server is not None and self._task is not None:
+            self._server.should_exit = True
+            await self._task
+            self._server = self._task = None

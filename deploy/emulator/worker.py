@@ -32,8 +32,8 @@ Name = Annotated[str, Field(min_length=1, max_length=100)]
 TICK_S = 0.002  # of this process: iterations that end within one are delivered together
 
 
-class StoppedError(FleetwrightError):
-    """The worker stopped before the response was complete."""
+class UnavailableError(FleetwrightError):
+    """No worker completes the response: none is ready, or the worker stopped before the last token."""
 
 
 class WorkerSpec(Frozen):
@@ -107,7 +107,7 @@ class Report:
 class _Caller:
     record: RequestRecord
     deliver: Callable[[Token], None]
-    fail: Callable[[StoppedError], None]
+    fail: Callable[[UnavailableError], None]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -147,13 +147,13 @@ class WorkerLoop:
 
     async def tokens(self, *, prompt_tokens: int, output_tokens: int) -> AsyncGenerator[tuple[Token, float], None]:
         """Yield each token with its time since arrival; a caller that stops early withdraws its request."""
-        arriving: asyncio.Queue[Token | StoppedError] = asyncio.Queue()
+        arriving: asyncio.Queue[Token | UnavailableError] = asyncio.Queue()
         record = self._record(prompt_tokens, output_tokens, streamed=True)
         key = self._submit(_Caller(record=record, deliver=arriving.put_nowait, fail=arriving.put_nowait))
         try:
             while True:
                 token = await arriving.get()
-                if isinstance(token, StoppedError):
+                if isinstance(token, UnavailableError):
                     raise token
                 yield token, token.at_s - record.arrived_s
                 if token.last:
@@ -169,7 +169,7 @@ class WorkerLoop:
             if token.last and not ended.done():
                 ended.set_result(token)
 
-        def fail(error: StoppedError) -> None:
+        def fail(error: UnavailableError) -> None:
             if not ended.done():
                 ended.set_exception(error)
 
@@ -210,12 +210,12 @@ class WorkerLoop:
         )
 
     async def stop(self) -> None:
-        """Stop; requests in flight raise StoppedError."""
+        """Stop; requests in flight raise UnavailableError."""
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait({self._running})
         for caller in self._callers.values():
-            caller.fail(StoppedError("the worker stopped before the response was complete"))
+            caller.fail(UnavailableError("the worker stopped before the response was complete"))
 
     def _record(self, prompt_tokens: int, output_tokens: int, *, streamed: bool) -> RequestRecord:
         self._deliver()
