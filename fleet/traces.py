@@ -1,6 +1,6 @@
-"""Request traces: arrival time and size of each request, from published or logged CSV files.
+"""Request traces: arrival time and size of each request, from published or logged files of CSV or JSON lines.
 
-The header identifies the format; column names compare without case.  Other columns are ignored.
+The header, or the first object's fields, identify the format; names compare without case.  Others are ignored.
 
 | form | columns | time |
 |---|---|---|
@@ -13,14 +13,17 @@ BurstGPT marks a failed request by 0 response tokens; the reader leaves out and 
 a request has at least one output token.
 """
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fleet.csv_columns import CsvTable, Floats
+from fleet.csv_columns import CsvTable, Floats, names_of
 from fleet.demand import MAX_DURATION_S, MAX_PERIODS, DemandSeries
 from fleet.documents import RuleError
 from fleet.errors import DocumentError, Problem
@@ -95,8 +98,11 @@ class Trace:
 
 
 def read_trace(text: str, *, name: str) -> Trace:
-    """The trace in a CSV text.  `name` is the file's name in errors; these name line, column and allowed values."""
-    table = CsvTable.read(text, name=name, max_rows=MAX_REQUESTS)
+    """The trace in a text.  `name` is the file's name in errors; these name line, column and allowed values."""
+    if text.lstrip("\ufeff\r\n ").startswith("{"):
+        table = _json_lines(text, name)
+    else:
+        table = CsvTable.read(text, name=name, max_rows=MAX_REQUESTS)
     form = _form_of(table.header, name)
     time, *sizes = (table.header.index(each) for each in (_time_column(form, table.header), form.inputs, form.outputs))
     if not 1 <= len(table.lines) <= MAX_REQUESTS:
@@ -111,6 +117,27 @@ def read_trace(text: str, *, name: str) -> Trace:
     if not outputs.any():
         raise DocumentError(name=name, problems=[Problem(form.outputs, "is 0 throughout: every request failed")])
     return _trace(times, inputs, outputs, start=None if start is None else start.astimezone(UTC))
+
+
+def _json_lines(text: str, name: str) -> CsvTable:
+    """The objects as a table with the fields of the first one."""
+    objects = list(islice(_objects(text, name), MAX_REQUESTS + 1))
+    fields = list(objects[0][1])
+    rows = [(number, [str(found.get(field, "")) for field in fields]) for number, found in objects]
+    return CsvTable(name, names_of(fields), rows)
+
+
+def _objects(text: str, name: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, line in enumerate(text.lstrip("\ufeff").splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise DocumentError(name=name, problems=[Problem("", "expected a JSON object", number)])
+        yield number, found
 
 
 def _tokens(table: CsvTable, column: int, *, minimum: int) -> Integers:

@@ -19,12 +19,13 @@ class TooLongError(FleetwrightError):
     """The request does not fit even into an empty cache."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Token:
     key: str
     at_s: float
     index: int  # from 0
     last: bool
+    started_s: float  # first admission of its sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +45,8 @@ class _Sequence:
     prompt_tokens: int
     output_tokens: int
     ready_s: float
+    loaded: int  # prompt tokens that need space in the cache but no arithmetic
+    started_s: float = inf
     cached: int = 0
     generated: int = 0
     decodes: bool = False  # all but its newest token is in the cache
@@ -66,6 +69,7 @@ class Engine:
 
     costs: StepCosts
     watts: Callable[[Work], float] = lambda _work: 0.0
+    on_iteration: Callable[[Work], None] = lambda _work: None  # called at the end of each
     now_s: float = 0.0
     energy_j: float = 0.0
     busy_s: float = 0.0
@@ -98,13 +102,18 @@ class Engine:
             return self._under_way.end_s
         return max(self.now_s, self._waiting[0].ready_s) if self._waiting else inf
 
-    def submit(self, key: str, *, prompt_tokens: int, output_tokens: int) -> None:
-        """Add a request.  Raise TooLongError where it does not fit even into an empty cache."""
+    def submit(self, key: str, *, prompt_tokens: int, output_tokens: int, loaded_tokens: int = 0) -> None:
+        """Add a request.  Raise TooLongError where it does not fit even into an empty cache.
+
+        `loaded_tokens` of the prompt come from a prefix cache or a prefill replica; the last one is always computed.
+        """
         needed = prompt_tokens + output_tokens - 1
         if needed > self.costs.cache_tokens:
             raise TooLongError(f"{needed:,} tokens; allowed: at most {self.costs.cache_tokens:,} in this cache")
         ready_s = self.now_s + self.costs.request_s
-        self._waiting.append(_Sequence(key, prompt_tokens, output_tokens, ready_s))
+        self._waiting.append(
+            _Sequence(key, prompt_tokens, output_tokens, ready_s, min(loaded_tokens, prompt_tokens - 1))
+        )
 
     def cancel(self, key: str) -> None:
         self._running = [sequence for sequence in self._running if sequence.key != key]
@@ -151,6 +160,7 @@ class Engine:
     def _finish(self, iteration: _Iteration) -> list[Token]:
         self._pass(iteration.end_s)
         self._under_way = None
+        self.on_iteration(iteration.work)
         here, tokens = set(map(id, self._running)), []
         for sequence, chunk in iteration.taking_part:
             if id(sequence) not in here:
@@ -160,7 +170,7 @@ class Engine:
                 sequence.generated += 1
                 sequence.decodes = True
                 last = sequence.generated == sequence.output_tokens
-                tokens.append(Token(key=sequence.key, at_s=self.now_s, index=sequence.generated - 1, last=last))
+                tokens.append(Token(sequence.key, self.now_s, sequence.generated - 1, last, sequence.started_s))
         over = {token.key for token in tokens if token.last}
         self._running = [sequence for sequence in self._running if sequence.key not in over]
         self.tokens_written += len(tokens)
@@ -175,7 +185,7 @@ class Engine:
             chunk = min(sequence.missing, budget)
             while free < chunk and sequence in self._running:
                 free += self._preempt_last()
-            if chunk == 0 or sequence not in self._running:
+            if chunk == 0 or (self.preemptions > before and sequence not in self._running):
                 break
             scheduled.append((sequence, chunk))
             budget, free = budget - chunk, free - chunk
@@ -189,9 +199,11 @@ class Engine:
             if sequence.ready_s > self.now_s or free < sequence.missing:
                 return
             self._running.append(self._waiting.popleft())
+            sequence.started_s = min(sequence.started_s, self.now_s)
+            sequence.cached = sequence.loaded
             chunk = min(sequence.missing, budget)
             scheduled.append((sequence, chunk))
-            budget, free = budget - chunk, free - chunk
+            budget, free = budget - chunk, free - chunk - sequence.loaded
 
     def _preempt_last(self) -> int:
         """Preempt the last sequence: it keeps its tokens and recomputes them later; its cache is released."""

@@ -9,32 +9,16 @@ the running replicas without a restart.  Unknown keys are ignored.
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import asdict
-from http import HTTPStatus
 from typing import Annotated, Any
 
 import structlog
 from pydantic import BaseModel, ConfigDict, Field
 from ray import serve
 
-from deploy.emulator.engine import TooLongError
-from deploy.emulator.openai_protocol import (
-    DONE,
-    EVENT_STREAM,
-    JSON,
-    METER_PATH,
-    CompletionRequest,
-    Headers,
-    InvalidRequestError,
-    event,
-    models,
-    parse_request,
-    refusal,
-    usage_event,
-    whole,
-)
+from deploy.emulator.openai_protocol import JSON, METER_PATH, Headers
+from deploy.emulator.openai_worker import OpenAIWorker, Part
 from deploy.emulator.ray_sandbox import ACCELERATOR_LABEL
 from deploy.emulator.worker import MIN_CLOCK, WorkerLoop, WorkerSpec
 from deploy.router.serve_app import behind_router
@@ -48,8 +32,6 @@ MAX_AT_ONCE = 100_000  # requests in one replica: the engine has the queue, not 
 LITTLE_CPU = 0.1
 DRAIN_S = 600.0  # time of a replica that stops to finish its responses
 SHUTDOWN_POLL_S = 0.1  # until an idle replica stops
-
-Part = tuple[int, Headers] | bytes
 
 log = structlog.get_logger()
 
@@ -92,72 +74,30 @@ class EmulatedReplica:
         self._config = WorkerConfig()
         self._meter = meter
         self._id = serve.get_replica_context().replica_id.unique_id
+        self._openai = OpenAIWorker(self._loop, model=self._spec.model, timing=self._timing())
         self._reporting: asyncio.Task[None] | None = None
 
     async def reconfigure(self, config: Mapping[str, Any]) -> None:
         self._config = WorkerConfig.model_validate(config)
         self._loop.set_clock(self._config.clock)
+        self._openai.timing = self._timing()
         if self._meter is not None and self._reporting is None:
             self._reporting = asyncio.create_task(self._report())
 
     async def answer_openai(self, method: str, target: str, _headers: Headers, body: bytes) -> AsyncIterator[Part]:
         """Yield status and headers, then the body's parts; the router calls this method."""
         path = target.partition("?")[0].rstrip("/")
-        if method == "GET" and path == "/v1/models":
-            yield 200, [JSON]
-            yield models(self._spec.model)
-        elif method == "POST" and path in {"/v1/chat/completions", "/v1/completions"}:
-            async for part in self._answer(path, body):
-                yield part
-        elif method == "GET" and path == METER_PATH and self._meter is not None:
+        if method == "GET" and path == METER_PATH and self._meter is not None:
             reports = await self._meter.read.remote()
             yield 200, [JSON]
             yield json.dumps(reports).encode()
-        else:
-            yield HTTPStatus.NOT_FOUND.value, [JSON]
-            yield refusal(f"no such path: {method} {path}", HTTPStatus.NOT_FOUND)
+            return
+        async for part in self._openai.answer(method, target, body):
+            yield part
 
-    async def _answer(self, path: str, body: bytes) -> AsyncIterator[Part]:
-        try:
-            request = parse_request(path, body)
-            parts = self._stream(request) if request.stream else self._whole(request)
-            async for part in parts:
-                yield part
-        except (TooLongError, InvalidRequestError) as error:
-            yield HTTPStatus.BAD_REQUEST.value, [JSON]
-            yield refusal(str(error), HTTPStatus.BAD_REQUEST)
-
-    async def _stream(self, request: CompletionRequest) -> AsyncIterator[Part]:
-        key, ttft_s, taken_s = _key(), 0.0, 0.0
-        tokens = self._loop.tokens(prompt_tokens=request.prompt_tokens, output_tokens=request.output_tokens)
-        async for token, taken_s in tokens:
-            if token.index == 0:
-                ttft_s = taken_s
-                yield 200, [EVENT_STREAM]
-            yield event(request, key=key, model=self._spec.model, index=token.index, last=token.last)
-        if request.include_usage:
-            yield usage_event(request, key=key, model=self._spec.model, timing=self._timing(ttft_s, taken_s))
-        yield DONE
-
-    async def _whole(self, request: CompletionRequest) -> AsyncIterator[Part]:
-        ttft_s = taken_s = 0.0
-        async for token, taken_s in self._loop.tokens(
-            prompt_tokens=request.prompt_tokens, output_tokens=request.output_tokens
-        ):
-            ttft_s = taken_s if token.index == 0 else ttft_s
-        yield 200, [JSON]
-        yield whole(request, key=_key(), model=self._spec.model, timing=self._timing(ttft_s, taken_s))
-
-    def _timing(self, ttft_s: float, e2e_s: float) -> dict[str, Any]:
+    def _timing(self) -> dict[str, Any]:
         config = self._config
-        return {
-            "replica": self._id,
-            "gpu": self._spec.gpu,
-            "clock": config.clock,
-            "expert_map": config.expert_map,
-            "ttft_s": round(ttft_s, 6),
-            "e2e_s": round(e2e_s, 6),
-        }
+        return {"replica": self._id, "gpu": self._spec.gpu, "clock": config.clock, "expert_map": config.expert_map}
 
     async def _report(self) -> None:
         while True:
@@ -206,7 +146,3 @@ def _deployment(name: str, given: Mapping[str, Any], app: AppSpec, meter: Any) -
         graceful_shutdown_wait_loop_s=SHUTDOWN_POLL_S,
         graceful_shutdown_timeout_s=DRAIN_S,
     ).bind(worker, meter)
-
-
-def _key() -> str:
-    return f"emulator-{time.monotonic_ns()}"

@@ -6,7 +6,7 @@ only decodes has the load of its share of the highest token rate.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from math import inf
@@ -16,11 +16,13 @@ from pydantic import Field, model_validator
 
 from deploy.common.clock import Clock
 from deploy.emulator.engine import IDLE, Engine, Token, Work
+from deploy.emulator.metric_pages import EngineState, MetricPage, RequestRecord
 from fleet.documents import Frozen, RuleError
-from fleet.errors import UnknownNameError
+from fleet.errors import FleetwrightError, UnknownNameError
 from fleet.gpus import GpuSpec, builtin_gpus
 from fleet.models import ModelArchitecture, builtin_models
 from planner.performance import ReplicaConfig, StepCosts, step_costs, step_s
+from planner.performance.config import Role
 from planner.performance.kv_memory import misfits
 from power.controls import FULL_CLOCK
 from power.curves import PowerCurve, power_curve
@@ -28,6 +30,10 @@ from power.curves import PowerCurve, power_curve
 MIN_CLOCK = 0.1  # far below the lowest clock of any GPU
 Name = Annotated[str, Field(min_length=1, max_length=100)]
 TICK_S = 0.002  # of this process: iterations that end within one are delivered together
+
+
+class UnavailableError(FleetwrightError):
+    """No worker completes the response: none is ready, or the worker stopped before the last token."""
 
 
 class WorkerSpec(Frozen):
@@ -41,6 +47,8 @@ class WorkerSpec(Frozen):
     max_sequences: int | None = Field(
         default=None, ge=1, le=100_000, description="Fewer at once than the model allows."
     )
+    role: Role = Field(default="both", description="A decode worker finds the KV cache of every prompt loaded.")
+    prefix_hit_share: float = Field(default=0.0, ge=0, le=1, description="Of each prompt, found in the prefix cache.")
     time_scale: float = Field(default=1.0, gt=0, le=10_000, description="Model seconds per second.")
 
     @model_validator(mode="after")
@@ -55,7 +63,12 @@ class WorkerSpec(Frozen):
         return self
 
     def config(self, clock: float = FULL_CLOCK) -> ReplicaConfig:
-        return ReplicaConfig(model=self._model, gpu=self.board, tensor_parallel=self.gpus, clock=clock)
+        return ReplicaConfig(model=self._model, gpu=self.board, tensor_parallel=self.gpus, clock=clock, role=self.role)
+
+    def loaded_tokens(self, prompt_tokens: int) -> int:
+        """Return how many tokens of a prompt need no arithmetic; the engine computes at least the last one."""
+        share = 1.0 if self.role == "decode" else self.prefix_hit_share
+        return min(int(share * prompt_tokens), prompt_tokens - 1)
 
     @property
     def board(self) -> GpuSpec:
@@ -91,28 +104,41 @@ class Report:
 
 
 @dataclass(slots=True, kw_only=True)
+class _Caller:
+    record: RequestRecord
+    deliver: Callable[[Token], None]
+    fail: Callable[[UnavailableError], None]
+
+
+@dataclass(slots=True, kw_only=True)
 class WorkerLoop:
     """Runs one worker.  It starts with the first request, in the caller's event loop."""
 
     spec: WorkerSpec
     clock: Clock = field(default_factory=Clock)
+    tick_s: float = TICK_S
+    pages: Sequence[MetricPage] = ()  # that count the tokens and requests of this worker
     tuned: Tuning = field(init=False)
     _engine: Engine = field(init=False)
     _began_s: float = field(init=False)
     _keys: "count[int]" = field(default_factory=count)
-    _callers: dict[str, "asyncio.Queue[Token]"] = field(default_factory=dict)
+    _callers: dict[str, _Caller] = field(default_factory=dict)
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
     _running: "asyncio.Task[None] | None" = None
     _reported: tuple[float, float] = (0.0, 0.0)  # time and energy of the last report
 
     def __post_init__(self) -> None:
         self.tuned = tuning(self.spec)
-        self._engine = Engine(costs=self.tuned.costs, watts=self.tuned.watts)
+        self._engine = Engine(costs=self.tuned.costs, watts=self.tuned.watts, on_iteration=self._iterated)
         self._began_s = self.clock.steady_s()
 
     @property
     def now_s(self) -> float:
         return (self.clock.steady_s() - self._began_s) * self.spec.time_scale
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._callers)
 
     def set_clock(self, clock: float) -> None:
         self._deliver()
@@ -121,20 +147,52 @@ class WorkerLoop:
 
     async def tokens(self, *, prompt_tokens: int, output_tokens: int) -> AsyncGenerator[tuple[Token, float], None]:
         """Yield each token with its time since arrival; a caller that stops early withdraws its request."""
-        self._deliver()
-        key, submitted_s = str(next(self._keys)), self._engine.now_s
-        self._engine.submit(key, prompt_tokens=prompt_tokens, output_tokens=output_tokens)
-        arriving = self._callers[key] = asyncio.Queue()
-        self._wake()
+        arriving: asyncio.Queue[Token | UnavailableError] = asyncio.Queue()
+        record = self._record(prompt_tokens, output_tokens, streamed=True)
+        key = self._submit(_Caller(record=record, deliver=arriving.put_nowait, fail=arriving.put_nowait))
         try:
             while True:
                 token = await arriving.get()
-                yield token, token.at_s - submitted_s
+                if isinstance(token, UnavailableError):
+                    raise token
+                yield token, token.at_s - record.arrived_s
                 if token.last:
                     return
         finally:
-            del self._callers[key]
-            self._engine.cancel(key)
+            self._withdraw(key)
+
+    async def complete(self, *, prompt_tokens: int, output_tokens: int) -> RequestRecord:
+        """Return the record of a request after its last token; a cancelled caller withdraws it."""
+        ended: asyncio.Future[Token] = asyncio.get_running_loop().create_future()
+
+        def deliver(token: Token) -> None:
+            if token.last and not ended.done():
+                ended.set_result(token)
+
+        def fail(error: UnavailableError) -> None:
+            if not ended.done():
+                ended.set_exception(error)
+
+        record = self._record(prompt_tokens, output_tokens, streamed=False)
+        key = self._submit(_Caller(record=record, deliver=deliver, fail=fail))
+        try:
+            await ended
+        finally:
+            self._withdraw(key)
+        return record
+
+    def state(self) -> EngineState:
+        """Return the engine's state now, after every token that is due."""
+        self._deliver()
+        engine = self._engine
+        return EngineState(
+            now_s=engine.now_s,
+            running=engine.in_flight - engine.waiting,
+            waiting=engine.waiting,
+            cached_tokens=engine.cached_tokens,
+            cache_tokens=engine.costs.cache_tokens,
+            preemptions=engine.preemptions,
+        )
 
     def report(self) -> Report:
         self._deliver()
@@ -152,9 +210,41 @@ class WorkerLoop:
         )
 
     async def stop(self) -> None:
+        """Stop; requests in flight raise UnavailableError."""
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait({self._running})
+        for caller in self._callers.values():
+            caller.fail(UnavailableError("the worker stopped before the response was complete"))
+
+    def _record(self, prompt_tokens: int, output_tokens: int, *, streamed: bool) -> RequestRecord:
+        self._deliver()
+        return RequestRecord(
+            prompt_tokens=prompt_tokens,
+            output_tokens=output_tokens,
+            arrived_s=self._engine.now_s,
+            loaded_tokens=self.spec.loaded_tokens(prompt_tokens),
+            streamed=streamed,
+        )
+
+    def _submit(self, caller: _Caller) -> str:
+        key, record = str(next(self._keys)), caller.record
+        self._engine.submit(
+            key,
+            prompt_tokens=record.prompt_tokens,
+            output_tokens=record.output_tokens,
+            loaded_tokens=record.loaded_tokens,
+        )
+        self._callers[key] = caller
+        self._wake()
+        return key
+
+    def _withdraw(self, key: str) -> None:
+        """Remove a request that has not all its tokens."""
+        if (caller := self._callers.pop(key, None)) is not None:
+            self._engine.cancel(key)
+            for page in self.pages:
+                page.ended(caller.record, finished=False)
 
     def _wake(self) -> None:
         self._woken.set()
@@ -168,13 +258,27 @@ class WorkerLoop:
             if wait_s == inf:
                 await self._woken.wait()
             else:
-                await self.clock.sleep(max(TICK_S, wait_s))
+                await self.clock.sleep(max(self.tick_s, wait_s))
             self._deliver()
 
     def _deliver(self) -> None:
         for token in self._engine.advance(max(self._engine.now_s, self.now_s)):
-            if (caller := self._callers.get(token.key)) is not None:
-                caller.put_nowait(token)
+            caller = self._callers[token.key]
+            record = caller.record
+            for page in self.pages:
+                page.token(record, token)
+            if token.index == 0:
+                record.started_s, record.first_token_s = token.started_s, token.at_s
+            record.last_token_s, record.generated = token.at_s, token.index + 1
+            if token.last:
+                del self._callers[token.key]
+                for page in self.pages:
+                    page.ended(record, finished=True)
+            caller.deliver(token)
+
+    def _iterated(self, work: Work) -> None:
+        for page in self.pages:
+            page.iteration(work)
 
 
 def _costs(spec: WorkerSpec, clock: float) -> StepCosts:

@@ -76,6 +76,17 @@ class TestForms:
         assert trace.arrival_s.tolist() == [0, 0.5, 2]
         assert trace.start is None
 
+    def test_json_lines_have_the_fields_of_a_format(self) -> None:
+        line = '{{"timestamp": {}, "input_length": {}, "output_length": 5, "hash_ids": [0, 1]}}\n'
+        trace = read(line.format(27482, 6955) + "\n" + line.format(30535, 6472))
+        assert trace.arrival_s == pytest.approx([0, 3.053])
+        assert trace.input_tokens.tolist() == [6955, 6472]
+
+    @pytest.mark.parametrize("second", ["[1]", '{"time_s": 1', '{"time_s": 1, "input_tokens": 1}'])
+    def test_an_invalid_json_line_is_reported_by_number(self, second: str) -> None:
+        with pytest.raises(DocumentError, match="2"):
+            read('{"time_s": 0, "input_tokens": 1, "output_tokens": 2}\n' + second)
+
     def test_the_plain_format_may_have_dates_a_byte_order_mark_and_empty_lines(self) -> None:
         trace = read("\ufefftime,input_tokens,output_tokens\n\n2026-11-21T06:00:00Z,1,2\n2026-11-21T06:01:00Z,3,4\n\n")
         assert trace.arrival_s.tolist() == [0, 60]
