@@ -115,12 +115,17 @@ def running_prometheus(program: Path, *, directory: Path) -> Iterator[Prometheus
     config_path = directory / "prometheus.yml"
     config_path.write_text("{}")
     address = f"{LOOPBACK}:{free_ports(1)[0]}"
-    argv: list[str | Path] = [program, f"--config.file={config_path}", f"--storage.tsdb.path={directory / 'data'}"]
-    argv += [f"--web.listen-address={address}", "--web.enable-lifecycle"]
     url = f"http://{address}"
-    with Process.start(argv, name="prometheus", log_dir=directory) as process:
+    with prometheus_process(program, directory=directory, address=address) as process:
         process.wait_ready(lambda: answers_ok(f"{url}/-/ready"))
         yield Prometheus(url=url, config_path=config_path, pid=process.pid)
+
+
+def prometheus_process(program: Path, *, directory: Path, address: str) -> Process:
+    """Start a server, or start it again with its configuration and data."""
+    argv: list[str | Path] = [program, f"--config.file={directory / 'prometheus.yml'}"]
+    argv += [f"--storage.tsdb.path={directory / 'data'}", f"--web.listen-address={address}", "--web.enable-lifecycle"]
+    return Process.start(argv, name="prometheus", log_dir=directory)
 
 
 @pytest.fixture(scope="session")
