@@ -29,7 +29,7 @@ def test_json_holds_the_whole_state(rates: list[float]) -> None:
 def test_the_state_stays_within_a_few_kilobytes() -> None:
     state = after([1234.5 + i for i in range(3 * MAX_WINDOWS)])
     assert state.observed == 3 * MAX_WINDOWS
-    assert len(json.dumps(state.model_dump(mode="json"))) < 4096
+    assert len(json.dumps(state.model_dump(mode="json"))) < 5000
 
 
 def test_windows_in_between_count_as_missing() -> None:
@@ -39,11 +39,11 @@ def test_windows_in_between_count_as_missing() -> None:
 
 
 def test_a_window_that_ends_too_early_is_refused() -> None:
-    with pytest.raises(RuleError, match=r"at_s: must be near 180 or later"):
+    with pytest.raises(RuleError, match=r"at_s: must be the end of a later window, near 180 s, got 120"):
         update(after([1.0, 2.0]), rate=3.0, at_s=120.0)
 
 
 @pytest.mark.parametrize("rate", [-1.0, float("nan"), float("inf"), 2e9])
 def test_a_rate_outside_its_range_is_refused(rate: float) -> None:
-    with pytest.raises(RuleError, match="rate: must be from 0 to 1e9"):
+    with pytest.raises(RuleError, match=r"rate: must be from 0 to 1e\+09"):
         update(after([1.0]), rate=rate, at_s=120.0)
