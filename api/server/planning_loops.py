@@ -167,7 +167,7 @@ async def set_plan(
         before = {target.name: _plan_of(target) for target in targets}
         changed = [target for target in targets if before[target.name] != request.plan_id]
         _refuse_unexpected(before, changed, request)
-        after = [await _write(service, tx, target, request.plan_id, actor=actor) for target in changed]
+        after = [await _write(service, tx, target, request.plan_id, actor=actor, loop=loop) for target in changed]
         if changed:
             await service.audit(
                 tx,
@@ -220,9 +220,18 @@ def _refuse_unexpected(
 
 
 async def _write(
-    service: Service, tx: Transaction, target: DocumentRecord, plan_id: str, *, actor: str
+    service: Service,
+    tx: Transaction,
+    target: DocumentRecord,
+    plan_id: str,
+    *,
+    actor: str,
+    loop: Entry[PlanningLoopSpec],
 ) -> DocumentRecord:
-    """Store the next version of a target.  Fields of a newer release stay as they are."""
+    """Store the next version of a target, requested by the author of the loop, who cannot approve it.
+
+    Fields of a newer release stay as they are.
+    """
     spec: dict[str, Any] = json.loads(target.body or "{}") | {"plan_id": plan_id}
     body = canonical_json(spec)
     await refuse_over_quota(tx, target.project, now=service.now(), new_bytes=len(body))
@@ -234,6 +243,7 @@ async def _write(
         created_at=service.now(),
         created_by=actor,
         project=target.project,
+        requested_by=loop.by,
     )
     await service.audit(
         tx,

@@ -210,6 +210,8 @@ async def _refuse_own(
             return
         if version.created_by == actor:
             raise _own(f"{actor} wrote version {version.version} of target {name!r}, with plan {spec.plan_id}")
+        if version.requested_by == actor:
+            raise _own(f"{actor} wrote the planning loop that set plan {spec.plan_id} of target {name!r}")
 
 
 def _own(detail: str) -> ProblemError:

@@ -19,6 +19,7 @@ class DocumentRecord:
     created_at: datetime
     created_by: str
     project: str = DEFAULT_PROJECT
+    requested_by: str | None = None  # where another actor wrote for this one
 
 
 @dataclass(frozen=True, slots=True)

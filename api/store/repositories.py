@@ -139,6 +139,7 @@ class DocumentRepository(Repository):
         created_at: datetime,
         created_by: str,
         project: str = DEFAULT_PROJECT,
+        requested_by: str | None = None,
     ) -> DocumentRecord:
         """Add the version after `after`, the newest that was read; ConflictError when there is one already."""
         new = DocumentRecord(
@@ -149,6 +150,7 @@ class DocumentRepository(Repository):
             created_at=created_at,
             created_by=created_by,
             project=project,
+            requested_by=requested_by,
         )
         try:
             await self._connection.execute(_INSERT_DOCUMENT, asdict(new))

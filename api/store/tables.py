@@ -64,6 +64,7 @@ class DocumentRow(Base):
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     created_by: Mapped[str] = mapped_column(String(200))
     project: Mapped[str] = mapped_column(String(63), server_default=DEFAULT_PROJECT)
+    requested_by: Mapped[str | None] = mapped_column(String(200))  # where another actor wrote for this one
 
 
 class AuditRow(Base):

@@ -67,7 +67,7 @@ def list_loops(service: ProjectOptions) -> None:
     with service.connect() as client:
         statuses = {each.planning_loop: each.status for each in client.iter_planning_loop_statuses()}
         loops = [(loop, statuses.get(loop.name)) for loop in client.iter_planning_loops()]
-    if service.printed([_json(loop, status) for loop, status in loops]):
+    if service.printed({"planning_loops": [_json(loop, status) for loop, status in loops]}):
         return
     print_table(Table(COLUMNS, (_row(loop, status) for loop, status in loops)))
 

@@ -17,6 +17,7 @@ from api.server.remediation import CASES
 from api.store import (
     DiagnosisHead,
     LeaseRecord,
+    LoopStatusRecord,
     NewReply,
     ResultSummary,
     StatusRecord,
@@ -196,7 +197,7 @@ async def test_every_kind_of_row_goes_at_its_age_and_a_dry_run_removes_none(stor
 
 async def test_what_a_target_a_report_or_an_open_case_names_stays(store: Store) -> None:
     traffic = Traffic(store)
-    for day in range(4):
+    for day in range(6):
         await traffic.day(NOW + timedelta(days=day))
     async with store.transaction() as tx:
         made: dict[str, Any] = {"created_at": NOW, "created_by": "token:x"}
@@ -204,6 +205,8 @@ async def test_what_a_target_a_report_or_an_open_case_names_stays(store: Store) 
         await tx.documents.add_version(kind="targets", name="chat", after=0, body=spec, **made)
         body = {"state": {"verified_plan_id": traffic.plans[2]}}
         await tx.statuses.put(StatusRecord(target="chat", reported_at=NOW, body=canonical_json(body)))
+        loop = LoopStatusRecord("chat", NOW, "token:x", body=canonical_json({"plan_id": traffic.plans[3]}))
+        await tx.loop_statuses.put(loop, state=canonical_json({"plan_id": traffic.plans[4]}))
         (diagnosis,) = await tx.diagnoses.page(before_id=None, limit=1)
         case = {"node": "gpu-1", "diagnosis_id": diagnosis.id, "state": "quarantined", "stage": "draining"}
         case |= {"since": NOW.isoformat(), "opened_at": NOW.isoformat()}
@@ -213,7 +216,7 @@ async def test_what_a_target_a_report_or_an_open_case_names_stays(store: Store) 
         plans = await tx.results.page(kind="plan", before_id=None, limit=10)
         diagnoses = await tx.diagnoses.page(before_id=None, limit=10)
         assert await tx.diagnoses.bundle(diagnosis.id) == b"b" * 5_000
-    assert [plan.id for plan in plans] == traffic.plans[2::-1]
+    assert [plan.id for plan in plans] == traffic.plans[4::-1]
     assert [each.id for each in diagnoses] == [diagnosis.id]
 
 

@@ -5,24 +5,30 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import httpx
 import pytest
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from api.schemas.faults import DiagnosisReport
 from api.schemas.placements import PLACEMENTS
+from api.schemas.planning_loops import LoopState, PlanningLoopSpec, PlanningLoopStatus
 from api.schemas.power import POWER_PLANS, PowerBudget
 from api.schemas.remediation import CaseSpec
 from api.schemas.results import ResultType
 from api.schemas.targets import Freeze, TargetSpec, TargetStatus
 from api.server.catalogues import ALL
+from api.server.examples import bodies
 from api.store import DiagnosisHead, DocumentRecord, QuarantineRecord, StatusRecord, Store, Transaction, new_id
 from faults.quarantine import QuarantineRules
 from fleet.documents import read_stored
 from placement.document import Placement
+from planner.request import PlanRequest
 from power.caps import CapPlan
 from power.tree import PowerTree
+from tests.api.server.test_fencing import claim
 from tests.api.server.test_placements import placement_request
+from tests.api.server.test_plans import plan_request
 from tests.api.server.test_power import tree
 from tests.api.server.test_quarantine import observed, set_rules
 from tests.api.server.test_remediation import case
@@ -32,9 +38,11 @@ from tests.testbed.service import RunningService
 
 pytestmark = pytest.mark.anyio
 
+TARGET = SPEC | {"demand": bodies()["put_target"]["demand"]}
 ADDED = {"added_later": {"by": ["a newer release"]}}
 MODELS: dict[str, type[BaseModel]] = {
     "targets": TargetSpec,
+    "planning-loops": PlanningLoopSpec,
     "power-trees": PowerTree,
     "power-budgets": PowerBudget,
     "remediation-cases": CaseSpec,
@@ -42,7 +50,13 @@ MODELS: dict[str, type[BaseModel]] = {
     "quarantine-rules": QuarantineRules,
     **{catalogue.kind.value: catalogue.model for catalogue in ALL},
 }
-NAMES = {"targets": "chat", "power-trees": "north", "power-budgets": "row-1", "remediation-cases": "c-1"}
+NAMES = {
+    "targets": "chat",
+    "planning-loops": "chat",
+    "power-trees": "north",
+    "power-budgets": "row-1",
+    "remediation-cases": "c-1",
+}
 BUDGET = {"limit_w": 150_000.0, "expires_at": "2026-11-21T13:00:00Z"}
 PATHS = (
     "/v1/gpus",
@@ -53,6 +67,10 @@ PATHS = (
     "/v1/targets",
     "/v1/targets/chat",
     "/v1/targets/chat/status",
+    "/v1/planning-loops",
+    "/v1/planning-loops/chat",
+    "/v1/planning-loops/chat/status",
+    "/v1/planning-loop-statuses",
     "/v1/power/trees",
     "/v1/power/trees/north",
     "/v1/power/budgets",
@@ -67,7 +85,9 @@ PATHS = (
 
 
 def with_added_fields(value: Any) -> Any:
-    """Return the JSON of a value where every model, on every level, has a field more."""
+    """Return the JSON of a value with one more field on every level; in a plan request on the top level only."""
+    if isinstance(value, PlanRequest):
+        return value.model_dump(mode="json") | ADDED
     if isinstance(value, BaseModel):
         return {name: with_added_fields(getattr(value, name)) for name in type(value).model_fields} | ADDED
     if isinstance(value, tuple | list):
@@ -89,6 +109,9 @@ async def test_fields_of_a_newer_release_are_ignored(service: RunningService) ->
         answers = {path: await admin.get(path) for path in PATHS}
         evaluated = await admin.post("/v1/faults/quarantine/evaluations", json=observed())
         reported = await admin.put("/v1/targets/chat/status", json=STATUS)
+        await set_plan_of_loop(admin)
+        async with store.reading() as tx:
+            target = await tx.documents.head(kind="targets", name="chat")
     assert {path: answer.status_code for path, answer in answers.items()} == dict.fromkeys(PATHS, 200)
     assert (evaluated.status_code, reported.status_code) == (200, 204)
     assert "fleetwright_database_up 1.0" in answers["/metrics"].text.splitlines()
@@ -96,6 +119,17 @@ async def test_fields_of_a_newer_release_are_ignored(service: RunningService) ->
         answers["/v1/targets/chat"].json()["spec"]["application"]["deployments"] == SPEC["application"]["deployments"]
     )
     assert answers["/v1/faults/quarantine"].json()["out_of_service"] == ["gpu-1"]
+    assert target is not None
+    assert (target.version, ADDED.items() <= json.loads(target.body or "").items()) == (3, True), "kept by a loop"
+
+
+async def set_plan_of_loop(admin: httpx.AsyncClient) -> None:
+    plan = await admin.post("/v1/plans", json=plan_request())
+    term = await claim(admin, "controller", "a", CREATE)
+    body = {"plan_id": plan.json()["id"], "loop_version": 2, "expected_plan_ids": {"chat": None}}
+    under = {"Fleetwright-Lease": f"controller/{term}"}
+    answer = await admin.post("/v1/planning-loops/chat/plan", json=body, headers=under)
+    assert answer.status_code == 200, answer.text
 
 
 async def test_results_of_a_newer_release_are_listed_exported_and_measured(sqlite_service: RunningService) -> None:
@@ -128,8 +162,10 @@ async def add_newer_result(tx: Transaction, kind: ResultType[Any, Any, Any], mod
 async def fill(admin: Any) -> None:
     """Store one document of each kind, a report on a target, a diagnosis, and a quarantined node."""
     written = [
-        await admin.put("/v1/targets/chat", json=SPEC, headers=CREATE),
+        await admin.put("/v1/targets/chat", json=TARGET, headers=CREATE),
         await admin.put("/v1/targets/chat/status", json=STATUS),
+        await admin.put("/v1/planning-loops/chat", json=bodies()["put_planning_loop"], headers=CREATE),
+        await admin.put("/v1/planning-loops/chat/status", json=bodies()["put_planning_loop_status"]),
         await admin.put("/v1/power/trees/north", json=tree(), headers=CREATE),
         await admin.put("/v1/power/budgets/row-1", json=BUDGET, headers=CREATE),
         await admin.put("/v1/faults/cases/c-1", json=case("draining"), headers=CREATE),
@@ -167,6 +203,10 @@ async def rewrite_reports(tx: Transaction) -> None:
     assert status is not None
     body = json.dumps(with_added_fields(read_stored(TargetStatus, status.body)))
     await tx.statuses.put(StatusRecord(target="chat", reported_at=status.reported_at, body=body))
+    (loop,), state = await tx.loop_statuses.all(), await tx.loop_statuses.state("chat")
+    newer_report = json.dumps(with_added_fields(read_stored(PlanningLoopStatus, loop.body)))
+    newer_state = json.dumps(with_added_fields(read_stored(LoopState, state or "")))
+    await tx.loop_statuses.put(replace(loop, body=newer_report), state=newer_state)
     (diagnosis,) = await tx.diagnoses.page(before_id=None, limit=10)
     report = json.dumps(with_added_fields(read_stored(DiagnosisReport, diagnosis.report)))
     newer: DiagnosisHead = replace(diagnosis, id=new_id(diagnosis.created_at), report=report)

@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from api.schemas.tokens import TokenScope
+from api.server.examples import bodies
 from tests.api.server.test_plans import plan_request
 from tests.api.server.test_targets import CREATE, SPEC, STATUS
 from tests.testbed.service import RunningService, StartService
@@ -65,6 +66,28 @@ async def test_only_changes_since_the_target_has_its_plan_count(service: Running
         own = await client.post("/v1/targets/chat/approval", json=request, headers=later)
         approved = await client.post("/v1/targets/chat/approval", json=request, headers=earlier)
     assert (own.status_code, approved.status_code) == (403, 200), approved.text
+
+
+async def test_who_wrote_the_planning_loop_does_not_approve_its_plans(service: RunningService) -> None:
+    author, approver = [await token(service, TokenScope.OPERATE, TokenScope.APPROVE) for _ in range(2)]
+    async with service.client() as admin, service.client(TokenScope.REPORT) as controller:
+        plan_id = (await admin.post("/v1/plans", json=plan_request())).json()["id"]
+        await put(admin, GUARDED | {"demand": bodies()["put_target"]["demand"]}, CREATE)
+        loop = bodies()["put_planning_loop"]
+        assert (await admin.put("/v1/planning-loops/chat", json=loop, headers=author | CREATE)).status_code == 201
+        await controller.put("/v1/leases/controller", json={"holder": "a", "lease_s": 10}, headers=CREATE)
+        decision = {"plan_id": plan_id, "loop_version": 1, "expected_plan_ids": {"chat": None}}
+        under = {"Fleetwright-Lease": "controller/1"}
+        done = await controller.post("/v1/planning-loops/chat/plan", json=decision, headers=under)
+        assert done.status_code == 200, done.text
+        await controller.put("/v1/targets/chat/status", json=READY | {"plan_id": plan_id}, headers=under)
+        await admin.delete("/v1/planning-loops/chat", headers=author | {"If-Match": "*"})
+        request = REQUEST | {"plan_id": plan_id}
+        own = await admin.post("/v1/targets/chat/approval", json=request, headers=author)
+        approved = await admin.post("/v1/targets/chat/approval", json=request, headers=approver)
+    assert (own.status_code, own.json()["type"]) == (403, "urn:fleetwright:problem:own-change")
+    assert "wrote the planning loop that set plan" in own.json()["detail"]
+    assert approved.status_code == 200, approved.text
 
 
 async def test_the_admin_is_no_exception(service: RunningService) -> None:

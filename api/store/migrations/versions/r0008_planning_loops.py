@@ -1,4 +1,7 @@
-"""Reports on planning loops.  A program of revision 0007 does not read the table."""
+"""Reports on planning loops; who requested the version of a document that another actor wrote.
+
+A program of revision 0007 keeps working on this schema: it does not read the table, and the new column may be null.
+"""
 
 import sqlalchemy as sa
 from alembic import op
@@ -17,7 +20,9 @@ def upgrade() -> None:
         sa.Column("state", sa.Text),
         sa.PrimaryKeyConstraint("planning_loop", name="pk_planning_loop_status"),
     )
+    op.add_column("documents", sa.Column("requested_by", sa.String(200)))
 
 
 def downgrade() -> None:
+    op.drop_column("documents", "requested_by")
     op.drop_table("planning_loop_status")
