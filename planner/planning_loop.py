@@ -76,6 +76,7 @@ class LoopDecision:
     moved: bool
     reason: str
     memory: LoopMemory
+    replicas: Mapping[OptionKey, int]  # that run after this decision
     request: PlanRequest  # with the demand that is planned for; to be planned if the decision is to move
     forecast_rps: Mapping[str, float]  # by workload
     drifts: Mapping[MachineKey, Drift]
@@ -221,6 +222,7 @@ def decide_window(
         moved=decision.moved,
         reason=f"the plan in force cannot be kept: {vanished}" if vanished is not None else decision.reason,
         memory=replace(memory, saving_windows=decision.state.saving_windows, drifts=states),
+        replicas={name: count for name, count in zip(names, decision.running, strict=True) if count},
         request=_with_rates(request, planned_rps) if decision.moved else request,
         forecast_rps=rates_rps,
         drifts=drifts,
@@ -243,9 +245,11 @@ def assess_drift(
     for entry in running:
         served, option = traffic.get((entry.workload, entry.option)), options.get((entry.workload, entry.option))
         config = None if option is None else config_of(option)
-        window = windows[entry.workload]
+        window = windows.get(entry.workload)
+        if window is None or served is None or config is None or not served.replicas:
+            continue
         inputs, outputs = window.input_tokens, window.output_tokens
-        if served is None or config is None or not served.replicas or inputs is None or outputs is None:
+        if inputs is None or outputs is None:
             continue
         rate_rps = served.completions_rps / served.replicas
         prediction = predict(

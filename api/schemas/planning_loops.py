@@ -17,6 +17,7 @@ from fleet.documents import Frozen, RuleError, Violation
 from planner.request import Name as WorkloadName
 from planner.request import PlanRequest
 
+MAX_HORIZON_WINDOWS = 32  # that a forecast reaches
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 NonNegative = Annotated[float, Field(ge=0.0)]
 
@@ -32,7 +33,7 @@ class PlanningLoopSpec(Frozen):
         min_length=1, max_length=100, description="Workload of the request -> target that serves it, with `demand`."
     )
     mode: Mode = Mode.OBSERVE
-    window_s: Annotated[float, Field(ge=5.0, le=3_600.0)] = 60.0
+    window_s: Annotated[float, Field(ge=5.0, le=1_800.0)] = 60.0
     warm_up_s: Annotated[float, Field(ge=0.0, le=7_200.0)] = Field(
         default=300.0, description="From a decision until new replicas serve; the demand is forecast this far ahead."
     )
@@ -58,6 +59,8 @@ class PlanningLoopSpec(Frozen):
         violations += [
             (("targets",), f"is required for the workload {name!r}") for name in sorted(names - self.targets.keys())
         ]
+        if self.warm_up_s > (longest_s := (MAX_HORIZON_WINDOWS - 1) * self.window_s):
+            violations.append((("warm_up_s",), f"allowed: at most {longest_s:g} with this window_s, 31 windows"))
         if len(set(self.targets.values())) != len(self.targets):
             violations.append((("targets",), "two workloads name the same target; allowed: one for each"))
         RuleError.raise_for(violations)

@@ -97,9 +97,9 @@ class TestDemand:
         assert [row[0] for row in workload.buckets.share] == pytest.approx([2 / 3, 1 / 3, 0])
 
     def test_a_doubled_rate_is_planned_in_the_next_window(self) -> None:
-        memory = observed(*[5.0] * 20)
-        before = decided(memory, allocation(large=2))
-        after = decided(observed(10.0, memory=memory, first=20), allocation(large=2))
+        memory = observed(*[5.0] * 80)
+        before = decided(memory, allocation(large=1))  # of 9 requests/s
+        after = decided(observed(10.0, memory=memory, first=80), allocation(large=1))
         assert not before.moved
         assert after.moved
         assert after.request.workloads[0].planned_rps >= 10.0
@@ -133,7 +133,7 @@ class TestDecisions:
             memory = decision.memory
             if decision.moved:
                 moves += 1
-                running = allocation(large=int(np.ceil(decision.request.workloads[0].planned_rps / 8)))
+                running = allocation(**{option: count for (_, option), count in decision.replicas.items()})
         assert moves <= 3
 
     def test_a_demand_that_no_mix_serves_is_reported(self) -> None:
