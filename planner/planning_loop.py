@@ -122,13 +122,13 @@ def recent_shares(windows: Sequence[BucketCounts]) -> BucketCounts:
 
 
 def forecast_rates(memory: LoopMemory, *, template: PlanRequest, settings: LoopSettings) -> dict[str, float]:
-    """Workload -> the quantile of its highest rate over the horizon."""
-    return {
-        workload.name: forecast(
-            memory.forecasts[workload.name], horizon_s=settings.horizon_s, quantiles=(settings.quantile,)
-        )[0]
-        for workload in template.workloads
-    }
+    """Workload -> the quantile of its highest rate over the horizon; at least the rate of the newest window."""
+    found = {}
+    for workload in template.workloads:
+        state = memory.forecasts[workload.name]
+        (highest,) = forecast(state, horizon_s=settings.horizon_s, quantiles=(settings.quantile,))
+        found[workload.name] = max(highest, state.rates[-1] or 0.0)
+    return found
 
 
 def forecast_request(
