@@ -1,0 +1,207 @@
+"""Continuous planning on days and hours of public traces: cost over a clairvoyant planner, and windows short of replicas.
+
+One GPU type and one size of requests, so that every policy is one count of replicas per window of a minute; a replica
+serves 1 request/s of the trace's mean sizes, at 85 % utilisation.  Traces are scaled to a mean of `REPLICAS` replicas.  A
+decision after window t changes the count of window t + 1 where it shrinks, and of t + 1 + WARM_UP where it grows; warming
+replicas are paid for.  `short` counts windows in which the ready replicas were fewer than the demand needs; the target is
+at most one minus the planned quantile.
+
+    clairvoyant      the cheapest counts that are never short, with the whole trace known and the same warm-up
+    Fleetwright      `planner.planning_loop`: forecast, stability, one change per window at most
+    HPA on queue     Kubernetes: replicas x (queue per replica / target), tolerance 10 %, stabilisation of 5 minutes
+    AIBrix           its GPU optimizer: the optimum for the last window's rate, in each window
+    llm-d            its saturation rule: one replica more while the spare KV cache of the mean replica is below its
+                     threshold, one less while the others would keep enough
+
+The last two follow the published rules and defaults of 2026; the queue and the cache follow from a fluid model: a
+replica's cache is used in proportion to its load, and what exceeds the ready replicas waits.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil, floor
+
+import numpy as np
+
+from bench.demand_series import REPORT, Floats, demands
+from bench.harness import Row
+from fleet.gpus import builtin_gpus
+from fleet.models import builtin_models
+from planner.demand.windows import DemandWindow, Window
+from planner.planning_loop import LoopMemory, LoopSettings, decide_window, observe
+from planner.request import PlanRequest
+from planner.result import Allocation
+
+REPLICAS = 40.0  # mean demand
+UTILISATION = 0.85
+WARM_UP = 5  # windows
+QUANTILE = 0.95
+WINDOW_S = 60.0
+WARM_START = 30  # windows of history before the scored ones
+HPA_TARGET, HPA_TOLERANCE, HPA_STABLE = 5.0, 0.1, 5  # queued requests per replica; windows
+KV_SPARE, QUEUE_SPARE = 0.2, 3.0  # llm-d: kvSpareTrigger x 2 rounded to its default 0.1 below and above 0.8, queue 3
+
+Policy = Callable[[Floats], list[int]]  # demand in replicas per window -> count wanted after each window
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    trace: str
+    needed: Floats  # replicas at full utilisation, per window
+
+
+def run() -> list[Row]:
+    return [row for day in days() for row in _rows(day)]
+
+
+def days() -> Iterator[Day]:
+    """The first day of each trace to report, in windows of a minute."""
+    for demand in demands(REPORT):
+        if demand.window_s not in (60.0, 600.0) or "tokens" in demand.group:
+            continue
+        rates = demand.rates
+        if demand.window_s == 600.0:
+            if demand.group == "ServeGen clients":
+                continue  # their modelled form has windows of a minute
+            rates = _minutes(rates[: 1 + 144 + 1], seed=1)
+        rates = rates[: WARM_START + 1440]
+        yield Day(demand.group.removesuffix(", requests"), rates * REPLICAS / rates.mean())
+
+
+def _minutes(rates: Floats, *, seed: int) -> Floats:
+    """Minutes between means of ten, with the counting noise of Poisson arrivals at 0.7 requests/s per replica."""
+    at = np.arange(0, len(rates) - 1, 0.1)
+    course = np.interp(at, np.arange(len(rates)), rates)
+    scale = REPLICAS / course.mean()
+    return np.random.default_rng(seed).poisson(course * scale * WINDOW_S) / WINDOW_S / scale
+
+
+def _rows(day: Day) -> list[Row]:
+    needed = np.ceil(day.needed / UTILISATION - 1e-9).astype(int)
+    best = clairvoyant(needed, warm_up=WARM_UP)
+    policies: dict[str, Policy] = {
+        "clairvoyant": lambda _: best,
+        "Fleetwright": fleetwright,
+        "HPA on queue length": hpa,
+        "AIBrix": aibrix,
+        "llm-d": llm_d,
+    }
+    cost = _paid(best)[WARM_START:].sum()
+    rows = []
+    for name, policy in policies.items():
+        wanted = policy(day.needed)
+        ready, paid = ready_replicas(wanted), _paid(wanted)
+        short = (ready < needed)[WARM_START:]
+        rows.append(
+            {
+                "trace": day.trace,
+                "policy": name,
+                "windows": len(short),
+                "cost_over_clairvoyant_percent": 100 * float(paid[WARM_START:].sum() / cost - 1),
+                "short_windows_percent": 100 * float(short.mean()),
+                "changes_per_hour": 60 * sum(a != b for a, b in pairwise(wanted[WARM_START:])) / len(short),
+            }
+        )
+    return rows
+
+
+def ready_replicas(wanted: Sequence[int]) -> Floats:
+    """Replicas that serve in each window; those that are not wanted any more stop at once, the youngest first."""
+    counts = np.array(wanted)
+    return np.array([counts[max(0, t - WARM_UP - 1) : max(1, t)].min() for t in range(len(counts))])
+
+
+def _paid(wanted: Sequence[int]) -> Floats:
+    """A decision counts from the next window on."""
+    counts = np.array(wanted, dtype=float)
+    return np.concatenate((counts[:1], counts[:-1]))
+
+
+def clairvoyant(needed: Floats, *, warm_up: int) -> list[int]:
+    """The cheapest wanted counts: after window t, those needed in any of the windows t + 1 ... t + 1 + warm_up."""
+    count = len(needed)
+    return [int(needed[min(t + 1, count - 1) : t + 2 + warm_up].max()) for t in range(count)]
+
+
+def fleetwright(demand: Floats) -> list[int]:
+    settings = LoopSettings(window_s=WINDOW_S, warm_up_s=WARM_UP * WINDOW_S, quantile=QUANTILE)
+    memory, counts = LoopMemory(), list[int]()
+    running = _first(demand)
+    for t, rate in enumerate(demand):
+        window = Window(WINDOW_S * t, WINDOW_S * (t + 1))
+        seen = DemandWindow(window=window, arrivals_rps=float(rate), requests=float(rate) * WINDOW_S)
+        memory = observe(memory, {"w": seen}, template=TEMPLATE, settings=settings)
+        decision = decide_window(
+            TEMPLATE,
+            memory=memory,
+            settings=settings,
+            running=_allocation(running),
+            windows={"w": seen},
+            traffic={},
+            gpus=builtin_gpus(),
+            models=builtin_models(),
+            offers=(),
+        )
+        memory, running = decision.memory, sum(decision.replicas.values())
+        counts.append(running)
+    return counts
+
+
+def hpa(demand: Floats) -> list[int]:
+    """`desired = ceil(replicas x value / target)`, within the tolerance, and the highest of the last five minutes."""
+    count, queue = _first(demand), 0.0
+    counts, wishes = [count], list[int]()
+    for t in range(len(demand)):
+        ready = ready_replicas(counts)[-1]
+        queue = max(0.0, queue + (demand[t] - ready) * WINDOW_S)
+        in_flight = min(demand[t], ready) * HPA_TARGET / UTILISATION + queue  # a full replica has the target in flight
+        ratio = in_flight / (HPA_TARGET * count)
+        wish = count if abs(ratio - 1) <= HPA_TOLERANCE else ceil(count * min(ratio, 4.0))
+        wishes.append(max(1, wish))
+        count = max(wishes[-HPA_STABLE:]) if wish < count else max(1, wish)
+        counts.append(count)
+    return counts[1:]
+
+
+def aibrix(demand: Floats) -> list[int]:
+    return [max(1, ceil(rate / UTILISATION - 1e-9)) for rate in demand]
+
+
+def llm_d(demand: Floats) -> list[int]:
+    count, queue = _first(demand), 0.0
+    counts = [count]
+    for t in range(len(demand)):
+        ready = ready_replicas(counts)[-1]
+        queue = max(0.0, queue + (demand[t] - ready) * WINDOW_S)
+        usage = min(1.0, demand[t] / max(1, ready))
+        if 0.8 - usage < 0.1 or queue / max(1, ready) > QUEUE_SPARE:
+            count += 1
+        elif count > 1 and 0.8 - demand[t] / (count - 1) >= 0.1:
+            count -= 1
+        counts.append(count)
+    return counts[1:]
+
+
+def _first(demand: Floats) -> int:
+    return max(1, floor(demand[0] / UTILISATION) + 1)
+
+
+def _allocation(count: int) -> tuple[Allocation, ...]:
+    entry = {"workload": "w", "option": "o", "gpu": "g", "count": count, "gpus_per_replica": 1, "busy": 0.5}
+    return (Allocation.model_validate(entry | {"offer": None, "power_w": None}),)
+
+
+TEMPLATE = PlanRequest.model_validate(
+    {
+        "workloads": [
+            {
+                "name": "w",
+                "rate_rps": 1.0,
+                "buckets": {"input_tokens": [1000], "output_tokens": [200], "share": [[1.0]]},
+                "options": [{"name": "o", "gpu": "g", "price_usd_per_h": 1.0, "max_rps": [[1.0]]}],
+            }
+        ],
+        "utilisation": UTILISATION,
+    }
+)
