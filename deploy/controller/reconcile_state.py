@@ -111,4 +111,5 @@ class ReconcileState:
         }
         if starting:
             notes.append("waiting for " + ", ".join(f"{count} {part}" for part, count in starting.items()))
-        return joined(*notes, *map(str, final_changes(self.config_changes)), self.observation.note)
+        changes = map(str, final_changes(self.config_changes))
+        return joined(*notes, *changes, self.observation.note, self.observation.warning)

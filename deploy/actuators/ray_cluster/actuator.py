@@ -19,7 +19,7 @@ from http import HTTPStatus
 from typing import Any
 
 from api.schemas.applications import RayClusterGroups
-from deploy.actuators.base import Bounds, ConfigWrite, Step, TargetSnapshot
+from deploy.actuators.base import Bounds, Change, Step, TargetSnapshot
 from deploy.actuators.kubernetes_objects import ObjectPart, parsed
 from deploy.actuators.ray_cluster.objects import (
     CLUSTER_LABEL,
@@ -57,10 +57,10 @@ class RayClusterActuator:
             note="; ".join(_notes(cluster, list(found.values()))) or None,
         )
 
-    async def apply(self, change: Step | ConfigWrite) -> None:
+    async def apply(self, change: Change) -> None:
         """Patch in the step's count, if the count still has the value that the step started from."""
-        if isinstance(change, ConfigWrite):
-            raise ActuationError(f"worker groups of RayCluster {self._name} have no user_config")
+        if not isinstance(change, Step):
+            raise ActuationError(f"worker groups of RayCluster {self._name} have no user_config and no drain")
         cluster = await self._read()
         if appliers := cluster.appliers(ours=FIELD_MANAGER):
             raise ActuationError(
