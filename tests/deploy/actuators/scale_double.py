@@ -49,7 +49,7 @@ class ScaleDouble:
     scaled: list[Patch] = field(default_factory=list)  # accepted patches of scales
     annotated: list[str] = field(default_factory=list)  # pods, in the order of their accepted patches
     before_scale: Callable[[], None] = lambda: None
-    before_annotate: Callable[[str], None] = lambda pod: None
+    before_annotate: Callable[[], None] = lambda: None
     container: dict[str, Any] = field(default_factory=lambda: dict(PRE_STOP))
     grace_s: int = 60
     _made: int = 0
@@ -101,7 +101,7 @@ class ScaleDouble:
     async def patch(self, path: str, patch: Patch) -> None:
         whole, _, last = path.rpartition("/")
         if isinstance(patch, Mapping):
-            self.before_annotate(last)
+            self.before_annotate()
             if last not in self.pods:
                 raise RefusedError("https://kube returned 404: no such pod", status=404)
             metadata = self.pods[last]["metadata"]

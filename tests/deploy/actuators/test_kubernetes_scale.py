@@ -132,16 +132,16 @@ async def test_a_refusal_of_the_api_server_is_raised_unchanged(status: int) -> N
         await actuator(kube).apply(UP)
 
 
-def _hpa(kube: ScaleDouble, path: str) -> None:
+def _hpa(kube: ScaleDouble, _path: str) -> None:
     kube.lists[HPAS] = reference("Deployment")
 
 
-def _keda(kube: ScaleDouble, path: str) -> None:
+def _keda(kube: ScaleDouble, _path: str) -> None:
     """ScaledObject.spec.scaleTargetRef needs a name only: kind and version have defaults."""
     kube.lists[KEDA] = {"items": [{"metadata": {"name": "auto"}, "spec": {"scaleTargetRef": {"name": "chat"}}}]}
 
 
-def _aibrix(kube: ScaleDouble, path: str) -> None:
+def _aibrix(kube: ScaleDouble, _path: str) -> None:
     kube.lists[AIBRIX] = reference("Deployment")
 
 
