@@ -6,7 +6,8 @@ creates the pods of its groups.  The pods run nothing, so one loopback server se
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from deploy.common.clock import Clock
 from deploy.common.errors import ActuationError, OvertakenError
 from deploy.common.kubernetes_client import Kubernetes, KubernetesAccess, Patch, kubernetes_server
 from deploy.controller.controller import Controller
+from deploy.router.pods import PodEngines, PodReplicas
 from tests.deploy.controller.harness import Harness, harness_of
 from tests.helm.chart import one, render
 from tests.testbed.engine_pages import EnginePages, engine_pages
@@ -256,6 +258,7 @@ async def test_a_scale_down_waits_for_running_requests_and_stops_the_drained_pod
     assert waiting.phase is Phase.APPLYING
     assert f"waits for 2 running requests on pod {short[0]}," in (waiting.message or "")
     assert set(_ready(kube_client, chat)) == {busy[0], short[0], idle[0]}
+    assert await _receiving(kube, chat) == [f"http://{busy[1]}:8000"], "routers stop sending first"
 
     killed = controlled(harness, Interposed(kube, _kill), pages)
     pages.requests[short[1]] = 0
@@ -281,10 +284,13 @@ async def test_a_stateful_set_drains_its_highest_ordinal(
     client.AppsV1Api(kube_client).create_namespaced_stateful_set(kube_namespace, manifest)
     ready = wait_for(lambda: _ready(kube_client, kube_namespace), lambda found: len(found) == 2, what="two ready pods")
     pages.requests = {ready["chat-l4-0"]: 0, ready["chat-l4-1"]: 3}
-    driver = KubernetesScaleActuator(kube, pages.client, application(kube_namespace, L4, port=pages.port))
+    now = datetime.now(UTC)
+    clock = Clock(now=lambda: now)
+    driver = KubernetesScaleActuator(kube, pages.client, application(kube_namespace, L4, port=pages.port), clock)
     snapshot = await _drained(driver, keep=1)
     assert "waits for 3 running requests on pod chat-l4-1," in (snapshot.drains[L4].waits_for or "")
     pages.requests[ready["chat-l4-1"]] = 0
+    now += timedelta(seconds=5)
     assert (await driver.observe()).drains[L4].waits_for is None
     await driver.apply(Step(part=L4, replicas_before=2, replicas_after=1))
     wait_for(
@@ -300,6 +306,21 @@ class Killed(BaseException):
 
 def _kill() -> None:
     raise Killed
+
+
+async def _receiving(kube: Kubernetes, namespace: str) -> list[str]:
+    """Return the addresses to which a router sends new requests."""
+    upstream, engines = Addresses(), PodEngines(namespace=namespace, selector="app=chat")
+    await PodReplicas(kube, {"chat": engines}, {"chat": upstream}, 1)()
+    return upstream.urls
+
+
+class Addresses:
+    def __init__(self) -> None:
+        self.urls: list[str] = []
+
+    def set_urls(self, urls: Iterable[str]) -> None:
+        self.urls = list(urls)
 
 
 async def _drained(driver: KubernetesScaleActuator, *, keep: int) -> TargetSnapshot:

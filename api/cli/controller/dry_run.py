@@ -32,7 +32,7 @@ from deploy.controller.reconcile import ControllerSettings
 from fleet.errors import DocumentError
 
 KubernetesOption = Annotated[
-    bool, typer.Option("--kubernetes", help="Drive RayClusters too, on the cluster that kubectl would use.")
+    bool, typer.Option("--kubernetes", help="Drive targets on Kubernetes too, on the cluster that kubectl would use.")
 ]
 KubeconfigOption = Annotated[Path | None, typer.Option(metavar="FILE", help="--kubernetes, with this kubeconfig.")]
 TargetHostOption = Annotated[

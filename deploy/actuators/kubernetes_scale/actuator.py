@@ -23,7 +23,6 @@ from pydantic import Field
 
 from api.schemas.applications import KubernetesScale, ScaledObject
 from deploy.actuators.base import Change, Drain, DrainState, Step, TargetSnapshot
-from deploy.actuators.kubernetes_objects import Metadata, ObjectPart, PodList, parsed
 from deploy.actuators.kubernetes_scale.discovery import ScalePath, find_path, group_of
 from deploy.actuators.kubernetes_scale.drain import drain_state
 from deploy.actuators.kubernetes_scale.engine_load import read_loads
@@ -32,7 +31,6 @@ from deploy.actuators.kubernetes_scale.replicas import (
     LEADER_WORKER_SET_GROUP,
     SET_NAME_LABEL,
     Replica,
-    has_mark,
     is_ordered,
     mark,
     marked,
@@ -45,6 +43,7 @@ from deploy.actuators.kubernetes_scale.warnings import pod_warnings
 from deploy.common.clock import Clock
 from deploy.common.errors import ActuationError, OvertakenError
 from deploy.common.kubernetes_client import Kubernetes, RefusedError
+from deploy.common.kubernetes_objects import Metadata, ObjectPart, PodList, parsed
 from deploy.common.text import joined
 
 ATTEMPTS = 3  # an object's status changes its resource version too
@@ -171,7 +170,7 @@ class KubernetesScaleActuator:
         already = {replica.name for replica in marked(replicas)}
         stopping = {replica.name for replica in chosen}
         for replica in replicas:
-            if has_mark(replica) and replica.name not in stopping:
+            if replica.leader.drains and replica.name not in stopping:
                 await self._annotate(replica, unmark(replica))
         for replica in chosen:
             if replica.name not in already:

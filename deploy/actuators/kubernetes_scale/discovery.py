@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from api.schemas.applications import ScaledObject
-from deploy.actuators.kubernetes_objects import ObjectPart, parsed
 from deploy.common.errors import ActuationError
 from deploy.common.kubernetes_client import Kubernetes, RefusedError
+from deploy.common.kubernetes_objects import ObjectPart, parsed
 
 
 class _Resource(ObjectPart):

@@ -9,7 +9,7 @@ from typing import Final
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from deploy.actuators.kubernetes_objects import Pod
+from deploy.common.kubernetes_objects import Pod
 from deploy.common.text import reason_of
 
 PAGE_TIMEOUT_S: Final = 3.0

@@ -8,9 +8,9 @@ from http import HTTPStatus
 from typing import Final, NamedTuple
 
 from api.schemas.applications import ScaledObject
-from deploy.actuators.kubernetes_objects import Metadata, ObjectPart, parsed
 from deploy.actuators.kubernetes_scale.discovery import group_of
 from deploy.common.kubernetes_client import FIELD_MANAGER, Kubernetes, RefusedError
+from deploy.common.kubernetes_objects import Metadata, ObjectPart, parsed
 
 # Where a custom resource keeps its count elsewhere, only autoscalers and its operator are found.
 REPLICAS_FIELD: Final = ("f:spec", "f:replicas")

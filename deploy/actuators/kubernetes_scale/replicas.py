@@ -17,8 +17,8 @@ from datetime import datetime
 from math import inf
 from typing import Any, Final
 
-from deploy.actuators.kubernetes_objects import DELETION_COST, Pod
 from deploy.common.errors import ActuationError, UnreachableError
+from deploy.common.kubernetes_objects import DELETION_COST, DRAIN_BEGAN, Pod
 
 LEADER_WORKER_SET_GROUP: Final = "leaderworkerset.x-k8s.io"
 SET_NAME_LABEL: Final = "leaderworkerset.sigs.k8s.io/name"
@@ -26,7 +26,6 @@ GROUP_INDEX_LABEL: Final = "leaderworkerset.sigs.k8s.io/group-index"
 WORKER_INDEX_LABEL: Final = "leaderworkerset.sigs.k8s.io/worker-index"
 SIZE_ANNOTATION: Final = "leaderworkerset.sigs.k8s.io/size"
 
-DRAIN_BEGAN: Final = "fleetwright.io/drain-began"
 COST_BEFORE: Final = "fleetwright.io/deletion-cost-before"
 LOWEST_COST: Final = str(-(2**31))
 
@@ -69,7 +68,7 @@ class Replica:
     def own_cost(self) -> int:
         """Return the deletion cost that the pod had before it was marked."""
         metadata = self.leader.metadata
-        if DRAIN_BEGAN not in metadata.annotations:
+        if not self.leader.drains:
             return self.leader.deletion_cost
         try:
             return int(metadata.annotations.get(COST_BEFORE, "0"))
@@ -162,10 +161,6 @@ def unmark(replica: Replica) -> dict[str, Any]:
     if replica.leader.metadata.annotations.get(DELETION_COST) == LOWEST_COST:
         annotations[DELETION_COST] = str(replica.own_cost) if replica.own_cost else None
     return _annotated(replica, annotations)
-
-
-def has_mark(replica: Replica) -> bool:
-    return DRAIN_BEGAN in replica.leader.metadata.annotations
 
 
 def _annotated(replica: Replica, annotations: Mapping[str, str | None]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from api.schemas.applications import PodDrain
-from deploy.actuators.kubernetes_objects import Pod
+from deploy.common.kubernetes_objects import Pod
 
 DEFAULT_GRACE_S = 30.0
 

@@ -20,7 +20,6 @@ from typing import Any
 
 from api.schemas.applications import RayClusterGroups
 from deploy.actuators.base import Bounds, Change, Step, TargetSnapshot
-from deploy.actuators.kubernetes_objects import ObjectPart, parsed
 from deploy.actuators.ray_cluster.objects import (
     CLUSTER_LABEL,
     KUBERAY,
@@ -33,6 +32,7 @@ from deploy.actuators.ray_cluster.objects import (
 )
 from deploy.common.errors import ActuationError
 from deploy.common.kubernetes_client import FIELD_MANAGER, Kubernetes, RefusedError
+from deploy.common.kubernetes_objects import ObjectPart, parsed
 
 FIELD = "spec.workerGroupSpecs"
 

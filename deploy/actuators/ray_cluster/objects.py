@@ -7,7 +7,7 @@ them are ready.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from deploy.actuators.kubernetes_objects import Condition, Metadata, ObjectPart, Pod
+from deploy.common.kubernetes_objects import Condition, Metadata, ObjectPart, Pod
 
 CLUSTER_LABEL = "ray.io/cluster"
 GROUP_LABEL = "ray.io/group"

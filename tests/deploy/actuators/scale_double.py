@@ -197,7 +197,7 @@ def page(requests: float) -> str:
 
 
 def managed(manager: str, operation: str = "Update", *, subresource: str = "scale") -> dict[str, Any]:
-    fields = {"f:spec": {"f:replicas": {}}}
+    fields: Mapping[str, Any] = {"f:spec": {"f:replicas": {}}}
     entry = {"manager": manager, "operation": operation, "time": "2026-11-02T00:00:00Z", "fieldsV1": fields}
     return entry | ({"subresource": subresource} if subresource else {})
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api.schemas.applications import KubernetesScale
-from deploy.actuators.base import Drain, TargetSnapshot
+from deploy.actuators.base import Change, Drain, TargetSnapshot
 from deploy.actuators.kubernetes_scale.actuator import KubernetesScaleActuator
 from deploy.actuators.kubernetes_scale.engine_load import requests_in
 from deploy.common.clock import Clock
@@ -57,11 +57,10 @@ class World:
         observation = await self.driver.observe()
         steps = plan_changes(wanted={"H100": wanted}, observation=observation, max_step=max_step)
         steps, drains = drained_first(steps, wanted={"H100": wanted}, observation=observation)
-        for change in (*(step for step in steps if step.is_increase), *drains):
+        changes: list[Change] = [step for step in steps if step.is_increase]
+        changes += [*drains, *(step for step in steps if not step.is_increase)]
+        for change in changes:
             await self.driver.apply(change)
-        for step in steps:
-            if not step.is_increase:
-                await self.driver.apply(step)
         self.kube.settle()
         return observation
 
@@ -133,6 +132,19 @@ async def test_the_wait_ends_after_max_wait_s_and_the_report_names_the_pod() -> 
     assert (await world.round(1)).drains["H100"].waits_for is not None
     late = await world.round(1)
     assert late.warning == f"max_wait_s of 300 s is over with 4 running requests on pod {stopping}"
+    assert len(world.kube.pods) == 1
+
+
+async def test_an_idle_replica_stops_only_after_routers_had_the_time_to_read_its_mark() -> None:
+    world = deployed(2)
+    await world.round(1)
+    world.now -= timedelta(seconds=4)
+    early = await world.round(1)
+    assert early.drains["H100"].waits_for == (
+        f"waits for routers to stop sending to pod {world.marked[0]}, until 00:05:05 UTC at most"
+    )
+    assert len(world.kube.pods) == 2
+    await world.round(1)
     assert len(world.kube.pods) == 1
 
 

@@ -1,4 +1,4 @@
-"""The fields of Kubernetes objects and pods that actuators use, and what follows from them.  Pure."""
+"""The fields of Kubernetes objects and pods that actuators and routers use, and what follows from them.  Pure."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -9,6 +9,7 @@ from pydantic.alias_generators import to_camel
 from deploy.common.errors import ActuationError
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+DRAIN_BEGAN = "fleetwright.io/drain-began"  # annotation of a pod that is to stop; routers send it no new request
 
 
 class ObjectPart(BaseModel):
@@ -130,6 +131,11 @@ class Pod(ObjectPart):
     def stays(self) -> bool:
         """Return whether the pod is not being deleted."""
         return self.metadata.deletion_timestamp is None
+
+    @property
+    def drains(self) -> bool:
+        """Return whether the pod is marked to stop."""
+        return DRAIN_BEGAN in self.metadata.annotations
 
     @property
     def ready(self) -> bool:
