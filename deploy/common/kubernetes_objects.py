@@ -133,6 +133,11 @@ class Pod(ObjectPart):
         return self.metadata.deletion_timestamp is None
 
     @property
+    def active(self) -> bool:
+        """Return whether controllers count the pod: an evicted one stays listed as failed."""
+        return self.stays and self.status.phase not in {"Failed", "Succeeded"}
+
+    @property
     def drains(self) -> bool:
         """Return whether the pod is marked to stop."""
         return DRAIN_BEGAN in self.metadata.annotations

@@ -275,7 +275,7 @@ class Reconciler:
         writes += [partial(self._take_step, state, actuator, step) for step in steps if not step.is_increase]
         if writes and (freeze := (await self.api.get_freeze()).document).frozen:
             return Phase.FROZEN, freeze.reason or notes
-        state.steps, state.config_writes = steps, configs
+        state.steps, state.config_writes, state.drains = steps, configs, drains
         if self.dry_run or not writes:
             return phase, notes
         await self._store_state(state, phase, notes)

@@ -31,7 +31,9 @@ from deploy.actuators.kubernetes_scale.replicas import (
     LEADER_WORKER_SET_GROUP,
     SET_NAME_LABEL,
     Replica,
+    extent,
     is_ordered,
+    kept,
     mark,
     marked,
     replicas_of,
@@ -51,8 +53,17 @@ ATTEMPTS = 3  # an object's status changes its resource version too
 T = TypeVar("T", bound=ObjectPart)
 
 
+class _Ordinals(ObjectPart):
+    start: int = 0
+
+
+class _Spec(ObjectPart):
+    ordinals: _Ordinals = _Ordinals()  # of a StatefulSet
+
+
 class _Object(ObjectPart):
     metadata: Metadata
+    spec: _Spec = _Spec()
     status: Mapping[str, Any] = Field(default={})
 
     @property
@@ -161,7 +172,7 @@ class KubernetesScaleActuator:
         replicas = list(part.replicas or ())
         chosen: list[Replica] = []
         ordered = True
-        if len(replicas) > drain.keep:
+        if extent(replicas) > drain.keep:
             ordered = is_ordered(replicas, of=name)
             port, pods = self.application.drain.metrics_port, [replica.leader for replica in replicas]
             loads = {} if ordered else await read_loads(self.http, pods, port=port)
@@ -202,8 +213,8 @@ class KubernetesScaleActuator:
         loads = await read_loads(self.http, pods, port=drain.metrics_port)
         states, reports = {}, []
         for name, replicas in of_part.items():
-            total, now = len(found[name].replicas or ()), self.clock.now()
-            states[name], report = drain_state(replicas, total=total, loads=loads, drain=drain, now=now)
+            keep, now = kept(found[name].replicas or ()), self.clock.now()
+            states[name], report = drain_state(replicas, keep=keep, loads=loads, drain=drain, now=now)
             reports.append(report)
         return states, reports
 
@@ -247,7 +258,7 @@ class KubernetesScaleActuator:
         replicas = None
         if selector:
             pods = parsed(PodList, await self.kube.get(self._pods_path, labelSelector=selector)).items
-            replicas = replicas_of(pods, in_groups=in_groups)
+            replicas = replicas_of(pods, in_groups=in_groups, first_ordinal=owned.spec.ordinals.start)
         return _Part(scaled=scaled, path=path, scale=scale, object=owned, replicas=replicas)
 
     async def _get(self, model: type[T], path: str, name: str) -> T:

@@ -18,7 +18,7 @@ ROUTERS_STOP_S = 5.0  # a router reads marks every second
 
 
 def drain_state(
-    marked: Sequence[Replica], *, total: int, loads: Mapping[str, EngineLoad], drain: PodDrain, now: datetime
+    marked: Sequence[Replica], *, keep: int, loads: Mapping[str, EngineLoad], drain: PodDrain, now: datetime
 ) -> tuple[DrainState, str | None]:
     """Return the state, and a report about replicas that stop with requests."""
     waits, overdue, ends = [], [], []
@@ -35,7 +35,7 @@ def drain_state(
             overdue.append(_text(load, replica.name))
     waits_for = f"waits for {_listed(waits)}, until {max(ends):%H:%M:%S} UTC at most" if waits else None
     late = f"max_wait_s of {drain.max_wait_s:g} s is over with {_listed(overdue)}" if overdue else None
-    state = DrainState(keep=total - len(marked), marked=len(marked), waits_for=waits_for)
+    state = DrainState(keep=keep, marked=len(marked), waits_for=waits_for)
     return state, joined(waits_for, late)
 
 

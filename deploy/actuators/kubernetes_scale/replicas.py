@@ -37,6 +37,7 @@ class Replica:
     leader: Pod  # the pod that serves
     workers: tuple[Pod, ...] = ()
     hosts: int = 1
+    first_ordinal: int = 0  # of its set
 
     @property
     def name(self) -> str:
@@ -48,12 +49,12 @@ class Replica:
 
     @property
     def ordinal(self) -> int | None:
-        """Return the position in its StatefulSet or LeaderWorkerSet."""
+        """Return the position in its StatefulSet or LeaderWorkerSet, from 0: those at the count or above stop."""
         controller, labels = self.leader.metadata.controller, self.leader.metadata.labels
         text = labels.get(GROUP_INDEX_LABEL, "")
         if not text and controller is not None and controller.kind == "StatefulSet":
             text = self.name.rpartition("-")[2]
-        return int(text) if text.isdecimal() else None
+        return int(text) - self.first_ordinal if text.isdecimal() else None
 
     @property
     def drain_began(self) -> datetime | None:
@@ -76,11 +77,11 @@ class Replica:
             return 0
 
 
-def replicas_of(pods: Iterable[Pod], *, in_groups: bool = False) -> list[Replica]:
+def replicas_of(pods: Iterable[Pod], *, in_groups: bool = False, first_ordinal: int = 0) -> list[Replica]:
     """Return the replicas that stay; `in_groups`: the pods are those of a LeaderWorkerSet."""
-    staying = [pod for pod in pods if pod.stays]
+    staying = [pod for pod in pods if pod.active]
     if not in_groups:
-        return [Replica(pod) for pod in staying]
+        return [Replica(pod, first_ordinal=first_ordinal) for pod in staying]
     groups: Mapping[str, dict[str, Pod]] = defaultdict(dict)
     for pod in staying:
         labels = pod.metadata.labels
@@ -111,6 +112,18 @@ def marked(replicas: Sequence[Replica]) -> list[Replica]:
     return found
 
 
+def extent(replicas: Sequence[Replica]) -> int:
+    """Return the lowest count with which none of the replicas stops."""
+    ordinals = [replica.ordinal for replica in replicas if replica.ordinal is not None]
+    return max(ordinals, default=-1) + 1 if len(ordinals) == len(replicas) else len(replicas)
+
+
+def kept(replicas: Sequence[Replica]) -> int:
+    """Return the lowest count with which only marked replicas stop."""
+    stopping = {replica.name for replica in marked(replicas)}
+    return extent([replica for replica in replicas if replica.name not in stopping])
+
+
 def is_ordered(replicas: Iterable[Replica], *, of: str) -> bool:
     """Return whether the highest ordinals stop first; False: the lowest deletion costs.
 
@@ -131,21 +144,20 @@ def is_ordered(replicas: Iterable[Replica], *, of: str) -> bool:
 
 
 def to_stop(replicas: Sequence[Replica], *, keep: int, ordered: bool, load: Load) -> list[Replica]:
-    """Return the replicas that stop when only `keep` stay.
+    """Return the replicas that stop when the count is `keep`.
 
     By deletion cost: not ready first, then marked ones, the lowest cost of their owner, the fewest requests, the
     youngest.
     """
-    count = max(0, len(replicas) - keep)
     if ordered:
-        return _by_ordinal(replicas)[:count]
+        return [replica for replica in _by_ordinal(replicas) if (replica.ordinal or 0) >= keep]
 
     def loss(replica: Replica) -> tuple[bool, bool, int, float]:
         requests = load.get(replica.name, inf)
         return (replica.ready, replica.drain_began is None, replica.own_cost, requests)
 
     youngest_first = sorted(replicas, key=lambda each: (each.leader.metadata.creation_timestamp, each.name))[::-1]
-    return sorted(youngest_first, key=loss)[:count]
+    return sorted(youngest_first, key=loss)[: max(0, len(replicas) - keep)]
 
 
 def mark(replica: Replica, *, now: datetime, ordered: bool) -> dict[str, Any]:

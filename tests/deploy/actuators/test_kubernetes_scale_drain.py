@@ -111,6 +111,45 @@ async def test_a_set_drains_its_highest_ordinals_whatever_their_load(resource: s
     assert verify(wanted={"H100": 10}, observation=await world.round(10))
 
 
+async def test_a_set_with_a_missing_pod_drains_the_ordinals_that_stop() -> None:
+    world = deployed(4, resource="statefulsets")
+    world.kube.requests = {"chat-3": 2}
+    del world.kube.pods["chat-1"]
+    await world.driver.apply(Drain(part="H100", keep=3))
+    assert world.marked == ["chat-3"]
+    assert (await world.driver.observe()).drains["H100"].keep == 3
+    await world.driver.apply(Drain(part="H100", keep=4))
+    assert world.marked == []
+
+
+async def test_ordinals_are_counted_from_the_first_of_the_set() -> None:
+    world = deployed(4, resource="statefulsets")
+    path = "/apis/apps/v1/namespaces/ml/statefulsets/chat"
+    world.kube.objects[path]["spec"]["ordinals"] = {"start": 2}
+    del world.kube.pods["chat-0"], world.kube.pods["chat-1"]
+    assert (await world.driver.observe()).drains["H100"].keep == 2
+    await world.driver.apply(Drain(part="H100", keep=1))
+    assert world.marked == ["chat-3"]
+
+
+async def test_an_evicted_pod_is_no_replica_that_could_stop() -> None:
+    world = deployed(3, pod0=1, pod1=2, pod2=3)
+    evicted, idlest, _ = world.pods()
+    world.kube.pods[evicted]["status"]["phase"] = "Failed"
+    unready(world.kube.pods[evicted])
+    assert (await world.driver.observe()).running == {"H100": 2}
+    await world.driver.apply(Drain(part="H100", keep=1))
+    assert world.marked == [idlest]
+
+
+@pytest.mark.parametrize("resource", KINDS)
+async def test_a_repeated_drain_writes_nothing(resource: str) -> None:
+    world = deployed(3, resource=resource, pod0=1, pod1=1, pod2=1)
+    for _ in range(2):
+        await world.driver.apply(Drain(part="H100", keep=1))
+    assert len(world.kube.annotated) == len(world.marked) == 2
+
+
 async def test_the_leader_of_a_group_is_marked_and_read() -> None:
     world = World(resource="leaderworkersets")
     world.kube.add("leaderworkersets", 2, size=3)

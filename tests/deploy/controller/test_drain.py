@@ -14,6 +14,7 @@ from deploy.controller.controller import Controller
 from deploy.controller.rollout import drained_first, stale_drains
 from tests.deploy.actuators.scale_double import NAMESPACE, ScaleDouble
 from tests.deploy.controller.harness import Harness
+from tests.deploy.controller.test_dry_run import dry_run_by_target
 
 GPU = "H100-SXM"
 DOWN = Step(part=GPU, replicas_before=5, replicas_after=3)
@@ -101,6 +102,18 @@ async def test_a_drain_is_reported_and_counts_no_change_until_the_count_is_writt
     assert (status.phase, status.applied) == (Phase.APPLIED, {GPU: 3})
     assert status.state is not None
     assert [entry.replicas for entry in status.state.spent] == [2]
+
+
+@pytest.mark.anyio
+async def test_a_dry_run_shows_the_drain_before_the_count_and_marks_nothing(harness: Harness) -> None:
+    world = Drained(harness)
+    await world.register(3)
+    drain = (await dry_run_by_target(harness, world.actuators))["chat"]
+    assert (drain.steps, drain.drains, world.marked) == ((), (Drain(part=GPU, keep=3),), 0)
+    await world.round()
+    harness.clock.advance(5.0)
+    lower = (await dry_run_by_target(harness, world.actuators))["chat"]
+    assert (lower.steps, lower.drains) == ((DOWN,), ())
 
 
 @pytest.mark.anyio
