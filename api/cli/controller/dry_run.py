@@ -120,11 +120,11 @@ def _rows(found: DryRun) -> Iterator[tuple[object, ...]]:
         (found.target.name, found.target.spec.mode, found.status.phase),
         found.target.spec.application.parts,
     )
-    steps: dict[tuple[str | None, str | None], object] = (
-        {(drain.part, parts[drain.part]): f"drain to {drain.keep}" for drain in found.drains}
-        | {(step.part, parts[step.part]): step.replicas_after for step in found.steps}
-        | {(each.key, each.deployment): each.planned for each in found.config_writes}
-    )
+    steps: dict[tuple[str | None, str | None], object] = {
+        **{(drain.part, parts[drain.part]): f"drain to {drain.keep}" for drain in found.drains},
+        **{(step.part, parts[step.part]): step.replicas_after for step in found.steps},
+        **{(each.key, each.deployment): each.planned for each in found.config_writes},
+    }
     for change in change_rows(found.status) or [ChangeRow(None, None, None, None)]:
         yield (*target_cells, *change, steps.get((change.subject, change.deployment)))
 

@@ -16,6 +16,15 @@ from deploy.common.kubernetes_objects import Metadata, ObjectPart, parsed
 REPLICAS_FIELD: Final = ("f:spec", "f:replicas")
 
 
+# Kinds that an operator owns and creates for others to scale: it reads their count.
+SCALING_ADAPTERS: Final = frozenset(
+    {
+        ("nvidia.com", "DynamoGraphDeploymentScalingAdapter"),
+        ("disaggregatedset.x-k8s.io", "DisaggregatedSetRoleScaler"),
+    }
+)
+
+
 class _AutoscalerKind(NamedTuple):
     kind: str
     api_version: str
@@ -92,7 +101,8 @@ async def list_autoscalers(kube: Kubernetes, *, namespace: str) -> Autoscalers:
 def owners_of(scaled: ScaledObject, metadata: Metadata, autoscalers: Autoscalers) -> Iterator[str]:
     """Yield every other owner of the object's count, as a report names it."""
     yield from (autoscaler.name for autoscaler in autoscalers.found if autoscaler.scales(scaled))
-    if (operator := metadata.controller) is not None:
+    is_adapter = (group_of(scaled.api_version), scaled.kind) in SCALING_ADAPTERS
+    if (operator := metadata.controller) is not None and not is_adapter:
         yield f"{operator.kind} {operator.name}, which owns the object"
     for manager in metadata.appliers(*REPLICAS_FIELD, ours=FIELD_MANAGER):
         yield f"field manager {manager}, which applies spec.replicas"

@@ -1,6 +1,7 @@
 """Replicas of a scaled object, from its pods: which run, which stop first, and which are marked to stop.  Pure.
 
-A replica is one pod; of a LeaderWorkerSet it is a group of pods, whose leader serves.  Which replicas stop when the
+A replica is one pod; of a LeaderWorkerSet it is a group of pods, whose leader serves.  Of another kind whose pods form
+such groups the leaders count.  Which replicas stop when the
 count is lowered is a rule of the object's controller:
 
     StatefulSet, LeaderWorkerSet   the highest ordinals
@@ -18,7 +19,7 @@ from math import inf
 from typing import Any, Final
 
 from deploy.common.errors import ActuationError, UnreachableError
-from deploy.common.kubernetes_objects import DELETION_COST, DRAIN_BEGAN, Pod
+from deploy.common.kubernetes_objects import DELETION_COST, DRAIN_BEGAN, Owner, Pod
 
 LEADER_WORKER_SET_GROUP: Final = "leaderworkerset.x-k8s.io"
 SET_NAME_LABEL: Final = "leaderworkerset.sigs.k8s.io/name"
@@ -81,7 +82,8 @@ def replicas_of(pods: Iterable[Pod], *, in_groups: bool = False, first_ordinal: 
     """Return the replicas that stay; `in_groups`: the pods are those of a LeaderWorkerSet."""
     staying = [pod for pod in pods if pod.active]
     if not in_groups:
-        return [Replica(pod, first_ordinal=first_ordinal) for pod in staying]
+        leaders = [pod for pod in staying if pod.metadata.labels.get(WORKER_INDEX_LABEL, "0") == "0"]
+        return [Replica(pod, first_ordinal=first_ordinal) for pod in leaders]
     groups: Mapping[str, dict[str, Pod]] = defaultdict(dict)
     for pod in staying:
         labels = pod.metadata.labels
@@ -102,7 +104,7 @@ def running(replicas: Iterable[Replica]) -> int:
 
 def marked(replicas: Sequence[Replica]) -> list[Replica]:
     """Return the replicas marked to stop that stop next; a mark below an unmarked higher ordinal does not count."""
-    if any(replica.ordinal is None for replica in replicas):
+    if not _have_order(replicas):
         return [replica for replica in replicas if replica.drain_began is not None]
     found = []
     for replica in _by_ordinal(replicas):
@@ -114,8 +116,9 @@ def marked(replicas: Sequence[Replica]) -> list[Replica]:
 
 def extent(replicas: Sequence[Replica]) -> int:
     """Return the lowest count with which none of the replicas stops."""
-    ordinals = [replica.ordinal for replica in replicas if replica.ordinal is not None]
-    return max(ordinals, default=-1) + 1 if len(ordinals) == len(replicas) else len(replicas)
+    if not _have_order(replicas):
+        return len(replicas)
+    return 1 + max((replica.ordinal or 0 for replica in replicas), default=-1)
 
 
 def kept(replicas: Sequence[Replica]) -> int:
@@ -124,19 +127,20 @@ def kept(replicas: Sequence[Replica]) -> int:
     return extent([replica for replica in replicas if replica.name not in stopping])
 
 
-def is_ordered(replicas: Iterable[Replica], *, of: str) -> bool:
+def is_ordered(replicas: Sequence[Replica], *, of: str) -> bool:
     """Return whether the highest ordinals stop first; False: the lowest deletion costs.
 
     Raise ActuationError where the replicas that stop are not known.
     """
-    if all(replica.ordinal is not None for replica in replicas):
+    if _have_order(replicas):
         return True
-    owners = {replica.leader.metadata.controller for replica in replicas}
-    kinds = sorted({owner.kind if owner is not None else "no controller" for owner in owners})
-    if kinds != ["ReplicaSet"]:
+    owners = _owners(replicas)
+    kinds = {owner.kind if owner is not None else "no controller" for owner in owners}
+    if kinds != {"ReplicaSet"}:
+        names = sorted(f"{owner.kind} {owner.name}" if owner is not None else "no controller" for owner in owners)
         raise ActuationError(
             f"{of} cannot be drained: which replicas stop is known for Deployments, StatefulSets and "
-            f"LeaderWorkerSets, and its pods belong to {', '.join(kinds)}; remove `drain` from the target"
+            f"LeaderWorkerSets, and its pods belong to {', '.join(names)}; remove `drain` from the target"
         )
     if len(owners) > 1:
         raise UnreachableError(f"{of} is being updated, so the replicas that stop are not known until that ends")
@@ -178,6 +182,14 @@ def unmark(replica: Replica) -> dict[str, Any]:
 def _annotated(replica: Replica, annotations: Mapping[str, str | None]) -> dict[str, Any]:
     """Return a patch that the API server refuses for another pod of the same name."""
     return {"metadata": {"uid": replica.leader.metadata.uid, "annotations": dict(annotations)}}
+
+
+def _have_order(replicas: Sequence[Replica]) -> bool:
+    return all(replica.ordinal is not None for replica in replicas) and len(_owners(replicas)) <= 1
+
+
+def _owners(replicas: Iterable[Replica]) -> set[Owner | None]:
+    return {replica.leader.metadata.controller for replica in replicas}
 
 
 def _by_ordinal(replicas: Iterable[Replica]) -> list[Replica]:

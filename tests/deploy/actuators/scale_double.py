@@ -17,7 +17,9 @@ from tests.deploy.actuators.kube_double import operate
 
 NAMESPACE = "ml"
 COST = "controller.kubernetes.io/pod-deletion-cost"
-APPS, LWS = "/apis/apps/v1", "/apis/leaderworkerset.x-k8s.io/v1"
+APPS, LWS, DYNAMO = "/apis/apps/v1", "/apis/leaderworkerset.x-k8s.io/v1", "/apis/nvidia.com/v1alpha1"
+ADAPTERS = "dynamographdeploymentscalingadapters"
+BASES = {"leaderworkersets": LWS, ADAPTERS: DYNAMO}
 HPAS = f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers"
 KEDA = f"/apis/keda.sh/v1alpha1/namespaces/{NAMESPACE}/scaledobjects"
 AIBRIX = f"/apis/autoscaling.aibrix.ai/v1alpha1/namespaces/{NAMESPACE}/podautoscalers"
@@ -32,6 +34,10 @@ RESOURCES = {
     LWS: [
         {"name": "leaderworkersets", "kind": "LeaderWorkerSet", "namespaced": True},
         {"name": "leaderworkersets/scale", "kind": "Scale", "namespaced": True},
+    ],
+    DYNAMO: [
+        {"name": ADAPTERS, "kind": "DynamoGraphDeploymentScalingAdapter", "namespaced": True},
+        {"name": f"{ADAPTERS}/scale", "kind": "Scale", "namespaced": True},
     ],
 }
 PRE_STOP = {"lifecycle": {"preStop": {"sleep": {"seconds": 10}}}}
@@ -56,8 +62,7 @@ class ScaleDouble:
 
     def add(self, resource: str, replicas: int, *, size: int = 1, **metadata: Any) -> str:
         """Create the object `chat` with running pods, and return its path."""
-        base = LWS if resource == "leaderworkersets" else APPS
-        path = f"{base}/namespaces/{NAMESPACE}/{resource}/chat"
+        path = f"{BASES.get(resource, APPS)}/namespaces/{NAMESPACE}/{resource}/chat"
         self.objects[path] = {
             "metadata": {"name": "chat", "resourceVersion": "1", "managedFields": []} | metadata,
             "spec": {"replicas": replicas, "size": size},

@@ -178,6 +178,26 @@ async def test_another_owner_of_the_count_is_named_and_nothing_is_written(
     assert kube.scaled == []
 
 
+async def test_a_scaling_adapter_of_an_operator_is_written_although_the_operator_owns_it() -> None:
+    kube = ScaleDouble()
+    owners = [{"kind": "DynamoGraphDeployment", "name": "llm", "controller": True}]
+    path = kube.add("dynamographdeploymentscalingadapters", 2, ownerReferences=owners)
+    adapter = {"api_version": "nvidia.com/v1alpha1", "kind": "DynamoGraphDeploymentScalingAdapter"}
+    driver = actuator(kube, **adapter)
+    assert (await driver.observe()).note is None
+    await driver.apply(UP)
+    assert kube.count(path) == 4
+
+
+async def test_of_groups_below_another_kind_the_leaders_count() -> None:
+    kube = ScaleDouble()
+    kube.add("dynamographdeploymentscalingadapters", 4)
+    for at, pod in enumerate(kube.pods.values()):
+        pod["metadata"]["labels"]["leaderworkerset.sigs.k8s.io/worker-index"] = str(at % 2)
+    driver = actuator(kube, api_version="nvidia.com/v1alpha1", kind="DynamoGraphDeploymentScalingAdapter")
+    assert (await driver.observe()).running == {"H100": 2}
+
+
 @pytest.mark.parametrize(
     "other",
     [

@@ -303,11 +303,19 @@ async def test_a_deployment_that_is_being_updated_is_not_drained_yet() -> None:
         await world.round(1)
 
 
+async def test_pods_of_two_sets_have_no_common_order() -> None:
+    world = deployed(2, resource="statefulsets")
+    _own(world.kube.pods["chat-1"], "StatefulSet", "other")
+    assert (await world.driver.observe()).drains["H100"].keep == 2
+    with pytest.raises(ActuationError, match="its pods belong to StatefulSet chat-1, StatefulSet other; remove"):
+        await world.round(1)
+
+
 async def test_pods_of_a_controller_with_unknown_order_are_not_drained() -> None:
     world = deployed(2)
     for pod in world.kube.pods.values():
         _own(pod, "PodClique", "chat")
-    with pytest.raises(ActuationError, match=r"its pods belong to PodClique; remove `drain` from the target"):
+    with pytest.raises(ActuationError, match=r"its pods belong to PodClique chat; remove `drain` from the target"):
         await world.round(1)
 
 
