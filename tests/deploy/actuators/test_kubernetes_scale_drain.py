@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from api.schemas.applications import KubernetesScale
 from deploy.actuators.base import Change, Drain, TargetSnapshot
 from deploy.actuators.kubernetes_scale.actuator import KubernetesScaleActuator
-from deploy.actuators.kubernetes_scale.engine_load import requests_in
 from deploy.common.clock import Clock
 from deploy.common.errors import ActuationError, UnreachableError
 from deploy.controller.rollout import drained_first, plan_changes, verify
-from tests.deploy.actuators.scale_double import COST, HPAS, NAMESPACE, ScaleDouble, page, unready
+from tests.deploy.actuators.scale_double import COST, HPAS, NAMESPACE, ScaleDouble, unready
 from tests.deploy.actuators.test_kubernetes_scale import KINDS, reference
 
 pytestmark = pytest.mark.anyio
@@ -366,22 +365,3 @@ async def test_no_request_is_lost_before_max_wait_s_and_each_plan_is_reached(
                 break
         else:
             pytest.fail(f"{wanted} not reached: {len(world.kube.pods)} pods, marked {world.marked}")
-
-
-@pytest.mark.parametrize(
-    ("text", "requests"),
-    [
-        (page(3), 3.0),
-        ('sglang:num_running_reqs{tp_rank="0"} 2.0\nsglang:num_queue_reqs{tp_rank="0"} 1.0\n', 3.0),
-        ('vllm:num_requests_running{engine="0"} 1\nvllm:num_requests_running{engine="1"} 2\n', 3.0),
-        ("trtllm_num_requests_running 3\n", 3.0),
-        ("vllm:num_requests_waiting 0\n", None),
-        ("vllm:num_requests_running NaN\n", None),
-        ("", None),
-        ("<html>", None),
-    ],
-)
-def test_running_and_queued_requests_are_read_from_the_page_of_an_engine(text: str, requests: float | None) -> None:
-    found = requests_in(text)
-    assert found.requests == requests
-    assert bool(found.reason) == (requests is None)
