@@ -48,7 +48,7 @@ from deploy.common.kubernetes_client import Kubernetes, RefusedError
 from deploy.common.kubernetes_objects import Metadata, ObjectPart, PodList, parsed
 from deploy.common.text import joined
 
-ATTEMPTS = 3  # an object's status changes its resource version too
+ATTEMPTS = 5  # a write of the status changes the resource version too
 
 T = TypeVar("T", bound=ObjectPart)
 
@@ -139,34 +139,35 @@ class KubernetesScaleActuator:
 
     async def _scale(self, step: Step) -> None:
         """Patch in the step's count, if the count still has the value that the step started from."""
-        scaled, name = self.application.objects[step.part], self._name(step.part)
-        path = await self._path(scaled)
-        scale = await self._get(_Scale, path.scale, name)
+        name, path = self._name(step.part), await self._path(self.application.objects[step.part])
+        version, refusal = "", None
         for _ in range(ATTEMPTS):
-            owned = await self._get(_Object, path.object, name)  # after the scale, whose version the patch tests
-            await self._refuse_owned(step.part, owned)
+            autoscalers = await list_autoscalers(self.kube, namespace=self.application.namespace)
+            owned = await self._get(_Object, path.object, name)
+            if refusal is not None and owned.metadata.resource_version == version:
+                raise refusal  # the object did not change: the server refuses the count itself
+            scale = await self._get(_Scale, path.scale, name)
+            self._refuse_owned(step.part, owned, autoscalers)
             if scale.spec.replicas == step.replicas_after:
                 return
             if scale.spec.replicas != step.replicas_before:
-                break
+                manager = owned.metadata.last_manager(*REPLICAS_FIELD) or "an unknown manager"
+                raise OvertakenError(f"{name} changed since it was read; spec.replicas was last written by {manager}")
+            version = owned.metadata.resource_version
             try:
-                await self.kube.patch(path.scale, list(_scaling_patch(scale, step)))
+                await self.kube.patch(path.scale, list(_scaling_patch(version, step)))
             except RefusedError as error:
                 if error.status not in {HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY}:
                     raise
-                version = scale.metadata.resource_version
-                scale = await self._get(_Scale, path.scale, name)
-                if scale.metadata.resource_version == version:
-                    raise  # the object did not change: the server refuses the count itself
+                refusal = error
             else:
                 return
-        owned = await self._get(_Object, path.object, name)
-        manager = owned.metadata.last_manager(*REPLICAS_FIELD) or "an unknown manager"
-        raise OvertakenError(f"{name} changed since it was read; spec.replicas was last written by {manager}")
+        raise OvertakenError(f"{name} changed before each of {ATTEMPTS} writes: {refusal}")
 
     async def _mark(self, drain: Drain) -> None:
         part, name = await self._read(drain.part), self._name(drain.part)
-        await self._refuse_owned(drain.part, part.object)
+        autoscalers = await list_autoscalers(self.kube, namespace=self.application.namespace)
+        self._refuse_owned(drain.part, part.object, autoscalers)
         if self.application.drain is None:
             raise ActuationError(f"{name} has no drain")
         replicas = list(part.replicas or ())
@@ -194,8 +195,7 @@ class KubernetesScaleActuator:
             if error.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:  # the pod ended or was replaced
                 raise
 
-    async def _refuse_owned(self, part: str, owned: _Object) -> None:
-        autoscalers = await list_autoscalers(self.kube, namespace=self.application.namespace)
+    def _refuse_owned(self, part: str, owned: _Object, autoscalers: Autoscalers) -> None:
         for error in autoscalers.unread:
             raise error
         if owners := list(owners_of(self.application.objects[part], owned.metadata, autoscalers)):
@@ -276,9 +276,9 @@ def kubernetes_scale_actuators(
     return lambda application: KubernetesScaleActuator(kube, http, application, clock or Clock())
 
 
-def _scaling_patch(scale: _Scale, step: Step) -> Iterator[dict[str, Any]]:
-    """Yield operations that set the count, and fail if the object changed since the scale was read."""
-    yield {"op": "test", "path": "/metadata/resourceVersion", "value": scale.metadata.resource_version}
+def _scaling_patch(version: str, step: Step) -> Iterator[dict[str, Any]]:
+    """Yield operations that set the count, and fail if the object is no longer of this resource version."""
+    yield {"op": "test", "path": "/metadata/resourceVersion", "value": version}
     if step.replicas_before:  # a count of 0 is absent
         yield {"op": "test", "path": "/spec/replicas", "value": step.replicas_before}
     yield {"op": "add", "path": "/spec/replicas", "value": step.replicas_after}

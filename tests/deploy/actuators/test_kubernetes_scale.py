@@ -105,6 +105,15 @@ async def test_a_status_written_meanwhile_does_not_stop_the_step() -> None:
     assert kube.count(path) == 4
 
 
+async def test_an_object_that_changes_before_every_write_is_left_for_the_next_reconcile() -> None:
+    kube = ScaleDouble()
+    path = kube.add("deployments", 2)
+    kube.before_scale = lambda: kube.touch(path)
+    with pytest.raises(OvertakenError, match=r"Deployment ml/chat changed before each of 5 writes: .* 422"):
+        await actuator(kube).apply(UP)
+    assert kube.count(path) == 2
+
+
 async def test_an_autoscaler_created_meanwhile_stops_the_step() -> None:
     kube = ScaleDouble()
     path = kube.add("deployments", 2)
