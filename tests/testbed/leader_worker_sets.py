@@ -36,7 +36,7 @@ def definition(
         "kind": "CustomResourceDefinition",
         "metadata": {
             "name": f"{plural}.{group}",
-            # The API server asks for the review of a definition below *.k8s.io.
+            # The API server requires this annotation on a definition below *.k8s.io.
             "annotations": {"api-approved.kubernetes.io": "unapproved, only for a test"},
         },
         "spec": {

@@ -325,14 +325,14 @@ def _own(pod: dict[str, Any], kind: str, name: str) -> None:
 @given(
     resource=st.sampled_from(["deployments", "statefulsets"]),
     replicas=st.integers(1, 5),
-    wishes=st.lists(st.integers(0, 5), min_size=1, max_size=4),
+    plans=st.lists(st.integers(0, 5), min_size=1, max_size=4),
     max_step=st.integers(1, 3),
     kills=st.sets(st.integers(0, 20), max_size=4),
     load=st.lists(st.integers(0, 3), min_size=40, max_size=40),
 )
 @settings(max_examples=60, deadline=None)
 async def test_no_request_is_lost_before_max_wait_s_and_each_plan_is_reached(
-    *, resource: str, replicas: int, wishes: list[int], max_step: int, kills: set[int], load: list[int]
+    *, resource: str, replicas: int, plans: list[int], max_step: int, kills: set[int], load: list[int]
 ) -> None:
     """Requests end round by round on marked pods only, so a pod that stops with requests stopped too early."""
     world, writes = deployed(replicas, resource=resource), 0
@@ -346,7 +346,7 @@ async def test_no_request_is_lost_before_max_wait_s_and_each_plan_is_reached(
     world.kube.before_scale = count_write
     world.kube.before_annotate = count_write
     amounts = iter(load)
-    for wanted in wishes:
+    for wanted in plans:
         for _ in range(40):
             for name in world.kube.pods.keys() - world.kube.requests.keys():
                 world.kube.requests[name] = float(next(amounts, 1))
