@@ -148,6 +148,17 @@ class ScaledObject(Frozen):
     name: ObjectName
 
 
+class PodDrain(Frozen):
+    """Before a count is lowered, wait until the pods that stop run no request."""
+
+    metrics_port: Annotated[int, Field(ge=1, le=65_535)] = Field(
+        default=8000, description="The engine's port with `/metrics` in each pod: vLLM, SGLang or TensorRT-LLM."
+    )
+    max_wait_s: Annotated[float, Field(gt=0.0, le=86_400.0)] = Field(
+        default=600.0, description="Then the count is lowered all the same."
+    )
+
+
 class KubernetesScale(Frozen):
     """Kubernetes objects, one per GPU type or replica option, scaled by their `scale` subresource."""
 
@@ -158,6 +169,7 @@ class KubernetesScale(Frozen):
     objects: dict[PartKey, ScaledObject] = Field(
         min_length=1, max_length=100, description=f"{PARTS} -> Deployment, StatefulSet, LeaderWorkerSet or another."
     )
+    drain: PodDrain | None = Field(default=None, description="null: a count is lowered at once.")
 
     @property
     def parts(self) -> Mapping[str, str]:

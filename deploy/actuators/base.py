@@ -40,13 +40,24 @@ class DeploymentState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DrainState:
+    """How far the replicas of a part are that get ready to stop."""
+
+    keep: int  # replicas that are not marked to stop
+    marked: int
+    waits_for: str | None = None  # why the marked replicas may not stop yet; None: they may
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TargetSnapshot:
     """A target as it was read.  `requested` and `running` have the same parts."""
 
     requested: Replicas
     running: Replicas  # replicas that serve requests
     bounds: Mapping[str, Bounds] = field(default_factory=dict)  # of parts that have some
-    note: str | None = None  # a problem that the target reports
+    note: str | None = None  # a problem that the target reports; a plan is not verified while there is one
+    warning: str | None = None  # a shortcoming that leaves the counts right
+    drains: Mapping[str, DrainState] = field(default_factory=dict)  # of parts whose replicas are drained before a stop
     deployments: Mapping[str, DeploymentState] = field(default_factory=dict)  # by name; none where nothing is written
 
     def deployment(self, name: str) -> DeploymentState:
@@ -84,11 +95,25 @@ class ConfigWrite:
     expected: UserConfig | None = None  # write only while the user_config is still this one
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drain:
+    """Mark all replicas of a part but `keep` to stop, and no other.  A repeated drain changes nothing.
+
+    Only for parts with a `DrainState`.
+    """
+
+    part: str
+    keep: int
+
+
+Change = Step | ConfigWrite | Drain
+
+
 class Actuator(Protocol):
     """Drives one target.  Both methods raise ActuationError."""
 
     async def observe(self) -> TargetSnapshot:
         """Read the target."""
 
-    async def apply(self, change: Step | ConfigWrite) -> None:
+    async def apply(self, change: Change) -> None:
         """Write one change without waiting for its effect."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from api.schemas.applications import RayTrainRun
-from deploy.actuators.base import Bounds, ConfigWrite, Step, TargetSnapshot
+from deploy.actuators.base import Bounds, Change, Step, TargetSnapshot
 from deploy.common.errors import ActuationError, PlanUnusableError
 from deploy.common.thread_calls import BlockingCalls
 from deploy.training.run_status import RunStatusReader
@@ -37,9 +37,9 @@ class RayTrainActuator:
             note=self._note(view),
         )
 
-    async def apply(self, change: Step | ConfigWrite) -> None:
-        if isinstance(change, ConfigWrite):
-            raise ActuationError(f"{self._name} has no user_config")
+    async def apply(self, change: Change) -> None:
+        if not isinstance(change, Step):
+            raise ActuationError(f"{self._name} has no user_config and no drain")
         workers = change.replicas_after * self.run.workers_per_replica
         view = await self.calls.call(self._name, self.runs.one_run, self.run.run)
         if not view.min_workers <= workers <= view.max_workers:

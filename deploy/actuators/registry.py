@@ -13,6 +13,7 @@ import httpx
 
 from api.schemas.applications import Application, KubernetesScale, RayClusterGroups, RayServeApplication, RayTrainRun
 from deploy.actuators.base import Actuator
+from deploy.actuators.kubernetes_scale.actuator import kubernetes_scale_actuators
 from deploy.actuators.ray_cluster.actuator import ray_cluster_actuators
 from deploy.actuators.ray_serve.actuator import ray_serve_actuators
 from deploy.common.errors import ActuationError
@@ -60,6 +61,7 @@ async def reachable_actuators(
             ray_serve=ray_serve_actuators(http),
             ray_cluster=None if kube is None else ray_cluster_actuators(kube),
             ray_train=_ray_train_if_joined(),
+            kubernetes_scale=None if kube is None else kubernetes_scale_actuators(kube, http),
         )
 
 

@@ -24,6 +24,7 @@ TIMEOUT_S = 10.0
 ATTEMPTS = 3
 
 Operations = Sequence[Mapping[str, Any]]  # of a JSON patch
+Patch = Operations | Mapping[str, Any]  # a JSON patch, or a merge patch
 
 
 class RefusedError(ActuationError):
@@ -45,8 +46,8 @@ class Kubernetes(Protocol):
     async def get(self, path: str, **query: str) -> Any:
         """Return the object at this path, as JSON."""
 
-    async def patch(self, path: str, operations: Operations) -> None:
-        """Apply a JSON patch as field manager `fleetwright`."""
+    async def patch(self, path: str, patch: Patch) -> None:
+        """Apply a patch as field manager `fleetwright`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +65,8 @@ class KubernetesServer:
                 return await self._request("GET", path, query)
         raise AssertionError("the last attempt returns or raises")
 
-    async def patch(self, path: str, operations: Operations) -> None:
-        body = [dict(operation) for operation in operations]
+    async def patch(self, path: str, patch: Patch) -> None:
+        body = dict(patch) if isinstance(patch, Mapping) else [dict(operation) for operation in patch]
         await self._request("PATCH", path, {"fieldManager": FIELD_MANAGER}, body)
 
     async def post(self, path: str, body: Mapping[str, Any]) -> Any:
@@ -89,7 +90,9 @@ class KubernetesServer:
     async def _exchange(self, method: str, path: str, query: Mapping[str, str], body: Any) -> tuple[int, bytes]:
         from aiohttp import ClientError  # noqa: PLC0415 - comes with the extra
 
-        kind = "application/json-patch+json" if method == "PATCH" else "application/json"
+        kind = "application/json"
+        if method == "PATCH":
+            kind = "application/merge-patch+json" if isinstance(body, dict) else "application/json-patch+json"
         try:
             request = await self.client.param_serialize(
                 method,
@@ -118,7 +121,7 @@ async def kubernetes_server(access: KubernetesAccess) -> AsyncIterator[Kubernete
         from kubernetes.aio import client  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise UnusableSourceError(
-            "driving worker groups on Kubernetes needs an extra: pip install 'fleetwright[kubernetes]'"
+            "driving targets on Kubernetes needs an extra: pip install 'fleetwright[kubernetes]'"
         ) from error
     settings = client.Configuration()
     renew = await _configure(settings, access.kubeconfig)

@@ -18,7 +18,7 @@ from api.client import ApiError, AsyncClient, NotFoundError
 from api.schemas.pages import PAGE_LIMIT_MAX
 from api.schemas.targets import Phase, Target, TargetStatus
 from api.tracing import span
-from deploy.actuators.base import Step
+from deploy.actuators.base import Drain, Step
 from deploy.actuators.registry import ActuatorFactory
 from deploy.common.backoff import Backoff
 from deploy.common.clock import Clock
@@ -164,6 +164,7 @@ class DryRun:
     status: TargetStatus
     steps: tuple[Step, ...]
     config_writes: tuple[ConfigChange, ...]
+    drains: tuple[Drain, ...] = ()
 
 
 async def dry_run(
@@ -194,7 +195,13 @@ async def dry_run(
     async def one(target: Target) -> DryRun:
         async with slots:
             status, state = await reconciler.reconcile(target)
-        return DryRun(target=target, status=status, steps=state.steps, config_writes=state.config_writes)
+        return DryRun(
+            target=target,
+            status=status,
+            steps=state.steps,
+            config_writes=state.config_writes,
+            drains=state.drains,
+        )
 
     return await asyncio.gather(*map(one, targets))
 

@@ -19,7 +19,7 @@ from api.schemas.probes import HealthProbe
 from api.schemas.target_state import Approval, TargetState
 from api.schemas.targets import Mode, Phase, Target, TargetStatus
 from api.tracing import span
-from deploy.actuators.base import Actuator, ConfigWrite, Step
+from deploy.actuators.base import Actuator, ConfigWrite, Drain, Step
 from deploy.actuators.registry import ActuatorFactory
 from deploy.common.clock import Clock
 from deploy.common.errors import PlanUnusableError
@@ -31,7 +31,7 @@ from deploy.controller.metrics import ControllerMetrics
 from deploy.controller.plan_reader import PlanReader, check_fresh, planned_replicas
 from deploy.controller.prometheus_health import HealthReader
 from deploy.controller.reconcile_state import ReconcileState
-from deploy.controller.rollout import plan_changes, raise_to_floor, verify
+from deploy.controller.rollout import drained_first, plan_changes, raise_to_floor, stale_drains, verify
 from deploy.controller.serve_settings import planned_settings, settings_changes
 from deploy.controller.target_state import (
     has_grant,
@@ -137,7 +137,7 @@ class Reconciler:
         if self._applies(state.target) and (spec.plan_id is not None or spec.require_approval):
             await self._load_state(state)
         if spec.plan_id is None:
-            return Phase.OBSERVED, state.observation.note
+            return Phase.OBSERVED, joined(state.observation.note, state.observation.warning)
         if state.target_state.refused is not None:
             return await self._roll_back(state, actuator)
         plan = await self._diff(state, spec.plan_id)
@@ -266,14 +266,16 @@ class Reconciler:
         left = window_left(state.target_state, spec, now=now)
         steps = plan_changes(wanted=state.wanted, observation=state.observation, max_step=left) if left else ()
         steps = without_blocked_decreases(steps, changes=state.config_changes)
+        steps, drains = drained_first(steps, wanted=state.wanted, observation=state.observation)
         configs = ready_changes(state.config_changes, wanted=state.wanted, observation=state.observation)
         # Increases come first: they must not wait for a configuration that cannot be written.
         writes = [partial(self._take_step, state, actuator, step) for step in steps if step.is_increase]
+        writes += [partial(self._drain, state, actuator, drain) for drain in drains]
         writes += [partial(self._write_config, state, actuator, change) for change in configs]
         writes += [partial(self._take_step, state, actuator, step) for step in steps if not step.is_increase]
         if writes and (freeze := (await self.api.get_freeze()).document).frozen:
             return Phase.FROZEN, freeze.reason or notes
-        state.steps, state.config_writes = steps, configs
+        state.steps, state.config_writes, state.drains = steps, configs, drains
         if self.dry_run or not writes:
             return phase, notes
         await self._store_state(state, phase, notes)
@@ -321,6 +323,13 @@ class Reconciler:
             replicas_after=step.replicas_after,
         )
 
+    async def _drain(self, state: ReconcileState, actuator: Actuator, drain: Drain) -> None:
+        async with self.leadership.acting():
+            with span("apply", fleetwright__part=drain.part, fleetwright__keep=drain.keep):
+                await actuator.apply(drain)
+        self.metrics.wrote(target=state.target.name, kind="drain")
+        log.info("replicas_marked_to_stop", target=state.target.name, gpu=drain.part, keep=drain.keep)
+
     async def _write_config(self, state: ReconcileState, actuator: Actuator, change: ConfigChange) -> None:
         write = ConfigWrite(deployment=change.deployment, key=change.key, value=change.value)
         async with self.leadership.acting():
@@ -362,7 +371,9 @@ class Reconciler:
 
 
 def _is_in_place(state: ReconcileState) -> bool:
-    return not state.config_changes and verify(wanted=state.wanted, observation=state.observation)
+    wanted, observation = state.wanted, state.observation
+    settled = not state.config_changes and not stale_drains(wanted=wanted, observation=observation)
+    return settled and verify(wanted=wanted, observation=observation)
 
 
 def _use_approval(state: ReconcileState) -> bool:

@@ -7,7 +7,7 @@ from datetime import datetime
 from api.schemas.expert_maps import ExpertMapStatus
 from api.schemas.target_state import Approval, TargetState
 from api.schemas.targets import Change, Phase, Target, TargetStatus
-from deploy.actuators.base import Replicas, Step, TargetSnapshot
+from deploy.actuators.base import Drain, Replicas, Step, TargetSnapshot
 from deploy.common.text import digest_of_json, joined, one_line
 from deploy.controller.config_changes import ConfigChange, final_changes
 from deploy.controller.rollout import missing_replicas
@@ -67,6 +67,7 @@ class ReconcileState:
     digest: str | None = None
     steps: tuple[Step, ...] = ()  # of this reconcile; in a dry run, of the next one
     config_writes: tuple[ConfigChange, ...] = ()  # likewise
+    drains: tuple[Drain, ...] = ()  # likewise
     expert_maps: Mapping[str, ExpertMapStatus] = field(default_factory=dict)
 
     @property
@@ -111,4 +112,5 @@ class ReconcileState:
         }
         if starting:
             notes.append("waiting for " + ", ".join(f"{count} {part}" for part, count in starting.items()))
-        return joined(*notes, *map(str, final_changes(self.config_changes)), self.observation.note)
+        changes = map(str, final_changes(self.config_changes))
+        return joined(*notes, *changes, self.observation.note, self.observation.warning)

@@ -6,13 +6,14 @@ For parts p with wanted w, requested a and running r replicas:
     wait     while some r[p] < w[p]:            request nothing
     down     when every r[p] >= w[p]:           lower each a[p] > w[p]
 
-At most `max_step` replicas are requested or given up in one reconcile.  The three phases follow from the observation
-alone, so a controller may stop between any two steps and the next one continues.
+At most `max_step` replicas are requested or given up in one reconcile.  Parts whose replicas are drained first go down
+in two steps: mark the replicas that stop, then lower the count once those run no request.  All phases follow from the
+observation alone, so a controller may stop between any two steps and the next one continues.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from deploy.actuators.base import Replicas, Step, TargetSnapshot
+from deploy.actuators.base import Drain, Replicas, Step, TargetSnapshot
 from deploy.common.errors import PlanUnusableError
 
 
@@ -33,6 +34,35 @@ def plan_changes(*, wanted: Replicas, observation: TargetSnapshot, max_step: int
     if missing_replicas(wanted=wanted, observation=observation):
         return ()
     return _within(max_step, [part for part in sorted(wanted) if requested[part] > wanted[part]], wanted, requested)
+
+
+def drained_first(
+    steps: Iterable[Step], *, wanted: Replicas, observation: TargetSnapshot
+) -> tuple[tuple[Step, ...], tuple[Drain, ...]]:
+    """Return the steps that need not wait for a drain, and the drains to write now.
+
+    A decrease to `after` of a part with a drain state: mark while more than `after` replicas are unmarked, wait while
+    the marked ones may not stop, then lower the count.
+    """
+    free, drains = [], list(stale_drains(wanted=wanted, observation=observation))
+    for step in steps:
+        state = observation.drains.get(step.part)
+        if step.is_increase or state is None:
+            free.append(step)
+        elif state.keep > step.replicas_after:
+            drains.append(Drain(part=step.part, keep=step.replicas_after))
+        elif state.waits_for is None:
+            free.append(step)
+    return tuple(free), tuple(drains)
+
+
+def stale_drains(*, wanted: Replicas, observation: TargetSnapshot) -> tuple[Drain, ...]:
+    """Return the drains that unmark replicas which the plan keeps."""
+    return tuple(
+        Drain(part=part, keep=wanted[part])
+        for part, state in sorted(observation.drains.items())
+        if state.marked and state.keep < wanted[part]
+    )
 
 
 def verify(*, wanted: Replicas, observation: TargetSnapshot) -> bool:

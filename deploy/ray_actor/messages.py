@@ -73,7 +73,7 @@ class ControllerActorSettings(Frozen):
     period_s: Annotated[float, Field(ge=0.1, le=3600.0)] = 5.0
     lease_s: Annotated[float, Field(ge=1.0, le=3600.0)] = 15.0
     observe_only: bool = False
-    kubernetes: bool = False  # drive RayClusters too, on the Kubernetes cluster of the actor's node
+    kubernetes: bool = False  # drive targets on Kubernetes too, on the cluster of the actor's node
     kubeconfig: RemotePath | None = None  # the same, with this kubeconfig of that node
     metrics_host: str = "127.0.0.1"
     metrics_port: Annotated[int, Field(ge=0, le=65_535)] = 0  # 0: none

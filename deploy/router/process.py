@@ -6,7 +6,8 @@ logged once, and the old table stays.
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ from pydantic import Field, ValidationError, model_validator
 from deploy.common.backoff import Backoff
 from deploy.common.clock import Clock
 from deploy.common.errors import PlanUnusableError
+from deploy.common.kubernetes_client import KubernetesAccess, kubernetes_server
 from deploy.router.errors import UpstreamError
 from deploy.router.metrics import PrometheusBackend
 from deploy.router.openai import ProxiedRequest
+from deploy.router.pods import PodEngines, PodReplicas
 from deploy.router.proxy import Head
 from deploy.router.router import Router
 from deploy.router.settings import PowerSource, RouterSettings, Url
@@ -71,8 +74,10 @@ class HttpUpstream:
 
         self._name = name
         self._clock = clock or Clock()
-        self._in_flight = dict.fromkeys((url.rstrip("/") for url in urls), 0)
+        self._in_flight: dict[str, int] = {}
+        self._receiving: list[str] = []
         self._backoff = Backoff(first_s=FIRST_BACKOFF_S, max_s=MAX_BACKOFF_S)
+        self.set_urls(urls)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -82,8 +87,17 @@ class HttpUpstream:
             trust_env=False,
         )
 
+    def set_urls(self, urls: Iterable[str]) -> None:
+        """Send new requests to these addresses only; requests in flight elsewhere continue."""
+        self._receiving = [url.rstrip("/") for url in urls]
+        counts = {url: count for url, count in self._in_flight.items() if count}
+        self._in_flight = dict.fromkeys(self._receiving, 0) | counts
+        self._backoff.forget_all_but(self._in_flight)
+
     async def send(self, request: ProxiedRequest) -> HttpUpstreamResponse:
         """Send to the address with the fewest requests in flight, among those that responded last time."""
+        if not self._receiving:
+            raise UpstreamError(f"{self._name} has no address")
         url = self._least_loaded()
         self._in_flight[url] += 1
         try:
@@ -117,8 +131,8 @@ class HttpUpstream:
 
     def _least_loaded(self) -> str:
         now_s = self._clock.steady_s()
-        awake = [url for url in self._in_flight if self._backoff.is_due(url, now_s=now_s)]
-        return min(awake or self._in_flight, key=self._in_flight.__getitem__)
+        awake = [url for url in self._receiving if self._backoff.is_due(url, now_s=now_s)]
+        return min(awake or self._receiving, key=self._in_flight.__getitem__)
 
     def _ended(self, url: str) -> None:
         self._in_flight[url] -= 1
@@ -127,18 +141,30 @@ class HttpUpstream:
 class RouterFile(Frozen):
     """The configuration of the router's process."""
 
-    engines: dict[RouteName, tuple[Url, ...]] = Field(
-        min_length=1, max_length=100, description="Deployment, named as the table's routes -> URLs of its replicas."
+    engines: dict[RouteName, tuple[Url, ...] | PodEngines] = Field(
+        min_length=1,
+        max_length=100,
+        description="Deployment, named as the table's routes -> URLs of its replicas, or their pods.",
     )
     table_file: Path
     settings: RouterSettings = RouterSettings()
     watts: PowerSource | None = None
     silence_s: float = Field(default=600.0, gt=0, le=86_400, description="Between two parts of a response.")
 
+    @property
+    def urls(self) -> Mapping[str, tuple[Url, ...]]:
+        return {name: () if isinstance(found, PodEngines) else found for name, found in self.engines.items()}
+
+    @property
+    def pods(self) -> Mapping[str, PodEngines]:
+        return {name: found for name, found in self.engines.items() if isinstance(found, PodEngines)}
+
     @model_validator(mode="after")
     def _has_addresses(self) -> "RouterFile":
         RuleError.raise_for(
-            (("engines", name), "allowed: at least one address") for name, urls in self.engines.items() if not urls
+            (("engines", name), "allowed: at least one address")
+            for name, urls in self.urls.items()
+            if not urls and name not in self.pods
         )
         return self
 
@@ -181,19 +207,26 @@ async def run_router(
 ) -> None:
     """Serve until SIGTERM, and then until every request in flight has its response."""
     clock, file = clock or Clock(), TableFile(config.table_file)
-    router = Router(
-        table=file.read(),
-        upstreams={name: HttpUpstream(name, urls, silence_s=config.silence_s) for name, urls in config.engines.items()},
-        settings=config.settings,
-        backend=PrometheusBackend(registry),
-        clock=clock,
-    )
-    router.set_power_source(config.watts)
-    following = asyncio.create_task(follow(router, file, clock=clock))
-    try:
-        await _server(router).serve(sockets=[listener])
-    finally:
-        following.cancel()
+    upstreams = {name: HttpUpstream(name, urls, silence_s=config.silence_s) for name, urls in config.urls.items()}
+    async with AsyncExitStack() as connections:
+        replicas = None
+        if config.pods:
+            kube = await connections.enter_async_context(kubernetes_server(KubernetesAccess()))
+            replicas = PodReplicas(kube, config.pods, upstreams, config.settings.routers)
+        router = Router(
+            table=file.read(),
+            upstreams=upstreams,
+            settings=config.settings,
+            backend=PrometheusBackend(registry),
+            count_replicas=replicas,
+            clock=clock,
+        )
+        router.set_power_source(config.watts)
+        following = asyncio.create_task(follow(router, file, clock=clock))
+        try:
+            await _server(router).serve(sockets=[listener])
+        finally:
+            following.cancel()
 
 
 def _address(base: Any, target: str) -> Any:

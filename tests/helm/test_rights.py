@@ -35,6 +35,33 @@ def test_the_role_has_the_permissions_that_worker_groups_need(helm3: Helm) -> No
     ]
 
 
+SCALE = {"apps": ["deployments", "statefulsets"], "leaderworkerset.x-k8s.io": ["leaderworkersets"]}
+
+
+def test_the_role_has_the_permissions_to_scale_the_listed_resources(helm3: Helm) -> None:
+    scale = ["--set-json", f"controller.kubernetes.scale={json.dumps(SCALE)}"]
+    before = one(render(helm3, *ON), "Role")["rules"]
+    assert one(render(helm3, *ON, *scale), "Role")["rules"] == [
+        *before,
+        {"apiGroups": ["apps"], "resources": ["deployments", "statefulsets"], "verbs": ["get"]},
+        {"apiGroups": ["apps"], "resources": ["deployments/scale", "statefulsets/scale"], "verbs": ["get", "patch"]},
+        {"apiGroups": ["leaderworkerset.x-k8s.io"], "resources": ["leaderworkersets"], "verbs": ["get"]},
+        {
+            "apiGroups": ["leaderworkerset.x-k8s.io"],
+            "resources": ["leaderworkersets/scale"],
+            "verbs": ["get", "patch"],
+        },
+        {"apiGroups": ["autoscaling"], "resources": ["horizontalpodautoscalers"], "verbs": ["list"]},
+        {"apiGroups": ["keda.sh"], "resources": ["scaledobjects"], "verbs": ["list"]},
+        {"apiGroups": ["autoscaling.aibrix.ai"], "resources": ["podautoscalers"], "verbs": ["list"]},
+    ]
+
+
+def test_only_a_controller_that_drains_may_patch_pods(helm3: Helm) -> None:
+    rules = one(render(helm3, *ON, "--set", "controller.kubernetes.drain=true"), "Role")["rules"]
+    assert {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "patch"]} in rules
+
+
 def test_releases_of_the_same_name_do_not_share_a_role(helm3: Helm) -> None:
     roles = {
         one(render(helm3, *TWO[:2], "--set", "controller.kubernetes.namespaces={ml}", "--namespace", where), "Role")[

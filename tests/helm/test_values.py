@@ -61,7 +61,9 @@ BASES = {
     "auth.kubernetes.audience": REVIEWED,
     "auth.kubernetes.grants": REVIEWED,
     "api.autoscaling": AUTOSCALED,
+    "controller.kubernetes.drain": ON_KUBERNETES,
     "controller.kubernetes.namespaces": ON_KUBERNETES,
+    "controller.kubernetes.scale": ON_KUBERNETES,
     "database.sqlite": SQLITE,
     "database.type": SQLITE,
 }
@@ -189,6 +191,8 @@ CHANGES: Values = {
     "controller.periodSeconds": 7,
     "controller.kubernetes.enabled": True,
     "controller.kubernetes.namespaces": ["other"],
+    "controller.kubernetes.scale": {"apps": ["deployments"]},
+    "controller.kubernetes.drain": True,
     "controller.token.existingSecret": "other",
     "controller.token.key": "other",
     **{
@@ -242,6 +246,7 @@ CHANGED_TOGETHER = {"database.type": POSTGRES}  # it needs the name of a Secret
         ("worker.jobMemoryMiB=100", "jobMemoryMiB"),
         ("controller.periodSeconds=0", "periodSeconds"),
         ("controller.kubernetes.namespaces={Ray_Jobs}", "namespaces"),
+        ("controller.kubernetes.scale.apps={Deployment}", "scale"),
         ("database.type=mysql", "type"),
         ("database.sqlite.persistence.size=large", "size"),
         ("image.tag=not a tag", "tag"),

@@ -91,7 +91,7 @@ class KubeApi:
             for spec in (manifest["spec"] for manifest in manifests):
                 for version in (version["name"] for version in spec["versions"] if version["served"]):
                     kind = spec["names"]["kind"]
-                    observe = partial(_is_served, api, spec["group"], version, kind)
+                    observe = partial(is_served, api, spec["group"], version, kind)
                     wait_for(observe, what=f"{kind} of {spec['group']}/{version} on the server")
 
     def _write_kubeconfig(self, path: Path, user: Mapping[str, str]) -> Path:
@@ -115,7 +115,7 @@ def read_manifests(path: Path) -> list[dict[str, Any]]:
     return [document for document in yaml.load_all(path.read_bytes(), Loader=yaml.CSafeLoader) if document]
 
 
-def _is_served(api: client.ApiClient, group: str, version: str, kind: str) -> bool:
+def is_served(api: client.ApiClient, group: str, version: str, kind: str) -> bool:
     try:
         found = client.CustomObjectsApi(api).get_api_resources(group, version)
     except client.ApiException as error:

@@ -23,6 +23,12 @@ def deployment(name: str, namespace: str, *, gpus: int, replicas: int, nodes: Ma
     }
 
 
+def stateful_set(name: str, namespace: str, *, gpus: int, replicas: int, nodes: Mapping[str, str]) -> dict[str, Any]:
+    """Build a StatefulSet of `replicas` pods with `gpus` GPUs each, for `nodes` only."""
+    manifest = deployment(name, namespace, gpus=gpus, replicas=replicas, nodes=nodes)
+    return manifest | {"kind": "StatefulSet", "spec": manifest["spec"] | {"serviceName": name}}
+
+
 def kueue_queue(name: str, namespace: str, *, gpus: int, nodes: Mapping[str, str]) -> list[dict[str, Any]]:
     """Build the objects of the Kueue queue `name` in `namespace`, which admits `gpus` GPUs onto `nodes`."""
     quota = {GPU: gpus, "cpu": "1k", "memory": "64Ti"}  # of which only the GPUs are scarce

@@ -32,7 +32,7 @@ from deploy.controller.reconcile import ControllerSettings
 from fleet.errors import DocumentError
 
 KubernetesOption = Annotated[
-    bool, typer.Option("--kubernetes", help="Drive RayClusters too, on the cluster that kubectl would use.")
+    bool, typer.Option("--kubernetes", help="Drive targets on Kubernetes too, on the cluster that kubectl would use.")
 ]
 KubeconfigOption = Annotated[Path | None, typer.Option(metavar="FILE", help="--kubernetes, with this kubeconfig.")]
 TargetHostOption = Annotated[
@@ -121,8 +121,10 @@ def _rows(found: DryRun) -> Iterator[tuple[object, ...]]:
         found.target.spec.application.parts,
     )
     steps: dict[tuple[str | None, str | None], object] = {
-        (step.part, parts[step.part]): step.replicas_after for step in found.steps
-    } | {(each.key, each.deployment): each.planned for each in found.config_writes}
+        **{(drain.part, parts[drain.part]): f"drain to {drain.keep}" for drain in found.drains},
+        **{(step.part, parts[step.part]): step.replicas_after for step in found.steps},
+        **{(each.key, each.deployment): each.planned for each in found.config_writes},
+    }
     for change in change_rows(found.status) or [ChangeRow(None, None, None, None)]:
         yield (*target_cells, *change, steps.get((change.subject, change.deployment)))
 
@@ -133,11 +135,12 @@ def _json(found: DryRun) -> dict[str, Any]:
         {"gpu": step.part, "replicas_before": step.replicas_before, "replicas_after": step.replicas_after}
         for step in found.steps
     ]
+    drains = [{"gpu": drain.part, "keep": drain.keep} for drain in found.drains]
     configs = [
         {"deployment": each.deployment, "key": each.key, "planned": each.planned} for each in found.config_writes
     ]
     return (
         {"target": found.target.name, "mode": found.target.spec.mode.value}
         | status
-        | {"next_changes": steps, "next_config_writes": configs}
+        | {"next_changes": steps, "next_config_writes": configs, "next_drains": drains}
     )

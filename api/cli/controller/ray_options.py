@@ -101,7 +101,7 @@ class GivenSettings:
         bool | None,
         typer.Option(
             "--kubernetes/--no-kubernetes",
-            help="Drive RayClusters too, on the actor's Kubernetes cluster.",
+            help="Drive targets on Kubernetes too, on the actor's cluster.",
             show_default="off",
         ),
     ] = None

@@ -8,12 +8,14 @@ import typer
 from prometheus_client import CollectorRegistry
 
 from api.cli.common.console import note
+from api.cli.common.errors import input_errors
 from api.cli.common.files import read_file
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.metrics_port import served_metrics
 from api.cli.common.options import LogLevel, LogLevelOption
 from api.cli.common.sockets import HostOption, listen
 from deploy.common.logs import configure_logs
+from deploy.common.topology_discovery import UnusableSourceError
 from deploy.router.process import RouterFile, run_router
 from deploy.router.table import RoutingTable
 
@@ -42,4 +44,5 @@ def router(
     with served_metrics(host, metrics_port, registry):
         note(f"router of {table.version}: {routes}; http://{address}:{number}/v1")
         configure_logs(level=log_level)
-        asyncio.run(run_router(file, listener, registry=registry))
+        with input_errors(UnusableSourceError):
+            asyncio.run(run_router(file, listener, registry=registry))

@@ -16,12 +16,10 @@ actuator names those whose loss costs least.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, TypeVar
-
-from pydantic import BaseModel, ValidationError
+from typing import Any
 
 from api.schemas.applications import RayClusterGroups
-from deploy.actuators.base import Bounds, ConfigWrite, Step, TargetSnapshot
+from deploy.actuators.base import Bounds, Change, Step, TargetSnapshot
 from deploy.actuators.ray_cluster.objects import (
     CLUSTER_LABEL,
     KUBERAY,
@@ -34,13 +32,12 @@ from deploy.actuators.ray_cluster.objects import (
 )
 from deploy.common.errors import ActuationError
 from deploy.common.kubernetes_client import FIELD_MANAGER, Kubernetes, RefusedError
+from deploy.common.kubernetes_objects import ObjectPart, parsed
 
 FIELD = "spec.workerGroupSpecs"
 
-T = TypeVar("T", bound=BaseModel)
 
-
-class _Pods(BaseModel):
+class _Workers(ObjectPart):
     items: list[Worker]
 
 
@@ -60,10 +57,10 @@ class RayClusterActuator:
             note="; ".join(_notes(cluster, list(found.values()))) or None,
         )
 
-    async def apply(self, change: Step | ConfigWrite) -> None:
+    async def apply(self, change: Change) -> None:
         """Patch in the step's count, if the count still has the value that the step started from."""
-        if isinstance(change, ConfigWrite):
-            raise ActuationError(f"worker groups of RayCluster {self._name} have no user_config")
+        if not isinstance(change, Step):
+            raise ActuationError(f"worker groups of RayCluster {self._name} have no user_config and no drain")
         cluster = await self._read()
         if appliers := cluster.appliers(ours=FIELD_MANAGER):
             raise ActuationError(
@@ -98,7 +95,7 @@ class RayClusterActuator:
 
     async def _read(self) -> RayCluster:
         try:
-            return _parsed(RayCluster, await self.kube.get(self._path))
+            return parsed(RayCluster, await self.kube.get(self._path))
         except RefusedError as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
@@ -107,7 +104,7 @@ class RayClusterActuator:
     async def _workers(self) -> list[Worker]:
         selector = f"{CLUSTER_LABEL}={self.application.cluster},{NODE_TYPE_LABEL}=worker"
         path = f"/api/v1/namespaces/{self.application.namespace}/pods"
-        return _parsed(_Pods, await self.kube.get(path, labelSelector=selector)).items
+        return parsed(_Workers, await self.kube.get(path, labelSelector=selector)).items
 
     def _group(self, cluster: RayCluster, name: str) -> tuple[int, WorkerGroup]:
         groups = cluster.spec.worker_group_specs
@@ -160,12 +157,3 @@ def _notes(cluster: RayCluster, groups: list[WorkerGroup]) -> Iterator[str]:
     for condition in cluster.status.conditions:
         if (condition.type, condition.status) in {("ReplicaFailure", "True"), ("HeadPodReady", "False")}:
             yield f"KubeRay reports {condition.type} {condition.status}: {condition.message or condition.reason}"
-
-
-def _parsed(model: type[T], document: Any) -> T:
-    try:
-        return model.model_validate(document)
-    except ValidationError as error:
-        raise ActuationError(
-            f"the API server returned no valid {model.__name__}: {error.errors()[0]['msg']}"
-        ) from error

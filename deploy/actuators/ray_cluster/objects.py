@@ -6,64 +6,24 @@ them are ready.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from deploy.common.kubernetes_objects import Condition, Metadata, ObjectPart, Pod
 
 CLUSTER_LABEL = "ray.io/cluster"
 GROUP_LABEL = "ray.io/group"
 NODE_TYPE_LABEL = "ray.io/node-type"
 REPLICA_LABEL = "ray.io/worker-group-replica-name"  # on pods of replicas with several hosts
-DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 MAX_REPLICAS = 2**31 - 1  # KubeRay's own default of maxReplicas
 KUBERAY = "ray.io/kuberay-operator"
 
 _GROUPS_FIELD = ("f:spec", "f:workerGroupSpecs")
 
 
-class _Object(BaseModel):
-    """The used part of a Kubernetes object."""
-
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True)
-
-
-class Condition(_Object):
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
-
-
-class _ManagedFields(_Object):
-    manager: str = ""
-    operation: str = ""
-    time: str = ""
-    subresource: str = ""
-    fields_v1: dict[str, Any] = Field(default={}, alias="fieldsV1")
-
-
-class _Owner(_Object):
-    kind: str
-    name: str
-    controller: bool = False
-
-
-class _Metadata(_Object):
-    name: str
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    creation_timestamp: str = ""
-    deletion_timestamp: str | None = None
-    managed_fields: tuple[_ManagedFields, ...] = ()
-    owner_references: tuple[_Owner, ...] = ()
-
-
-class _ScaleStrategy(_Object):
+class _ScaleStrategy(ObjectPart):
     workers_to_delete: tuple[str, ...] = ()
 
 
-class WorkerGroup(_Object):
+class WorkerGroup(ObjectPart):
     """One entry of `spec.workerGroupSpecs`."""
 
     group_name: str
@@ -85,19 +45,19 @@ class WorkerGroup(_Object):
         return max(1, self.num_of_hosts)
 
 
-class _Spec(_Object):
+class _Spec(ObjectPart):
     worker_group_specs: tuple[WorkerGroup, ...] = ()
     enable_in_tree_autoscaling: bool | None = None
     suspend: bool | None = None
     managed_by: str | None = None
 
 
-class _Status(_Object):
+class _Status(ObjectPart):
     conditions: tuple[Condition, ...] = ()
 
 
-class RayCluster(_Object):
-    metadata: _Metadata
+class RayCluster(ObjectPart):
+    metadata: Metadata
     spec: _Spec
     status: _Status = _Status()
 
@@ -107,56 +67,17 @@ class RayCluster(_Object):
 
     def appliers(self, *, ours: str) -> list[str]:
         """Return the managers other than `ours` that own the worker groups by server-side apply and so reset them."""
-        return sorted({entry.manager for entry in self._groups_managers() if entry.operation == "Apply"} - {ours})
+        return self.metadata.appliers(*_GROUPS_FIELD, ours=ours)
 
     def last_manager(self) -> str | None:
         """Return the last manager that wrote the worker groups; None where the server does not record it."""
-        entries = sorted(self._groups_managers(), key=lambda entry: entry.time)
-        return entries[-1].manager if entries else None
-
-    def _groups_managers(self) -> Iterable[_ManagedFields]:
-        spec, groups = _GROUPS_FIELD
-        return [
-            entry
-            for entry in self.metadata.managed_fields
-            if not entry.subresource and groups in (entry.fields_v1.get(spec) or {})
-        ]
+        return self.metadata.last_manager(*_GROUPS_FIELD)
 
 
-class _PodStatus(_Object):
-    conditions: tuple[Condition, ...] = ()
-
-
-class Worker(_Object):
-    metadata: _Metadata
-    status: _PodStatus = _PodStatus()
-
-    @property
-    def name(self) -> str:
-        return self.metadata.name
-
+class Worker(Pod):
     @property
     def group(self) -> str | None:
         return self.metadata.labels.get(GROUP_LABEL)
-
-    @property
-    def stays(self) -> bool:
-        """Return whether the pod is not being deleted."""
-        return self.metadata.deletion_timestamp is None
-
-    @property
-    def ready(self) -> bool:
-        return self.stays and any(
-            condition.type == "Ready" and condition.status == "True" for condition in self.status.conditions
-        )
-
-    @property
-    def deletion_cost(self) -> int:
-        """Return the pod-deletion-cost annotation; 0 where there is none, or no number."""
-        try:
-            return int(self.metadata.annotations.get(DELETION_COST, "0"))
-        except ValueError:
-            return 0
 
 
 def running_replicas(group: WorkerGroup, workers: Iterable[Worker]) -> int:

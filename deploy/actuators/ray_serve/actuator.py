@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 
 from api.schemas.applications import RayServeApplication
-from deploy.actuators.base import ConfigWrite, DeploymentState, Step, TargetSnapshot, UserConfig
+from deploy.actuators.base import Change, ConfigWrite, DeploymentState, Drain, TargetSnapshot, UserConfig
 from deploy.actuators.ray_serve.client import (
     ApplicationDetails,
     DeploymentDetails,
@@ -82,11 +82,13 @@ class RayServeActuator:
             deployments={name: _state(deployment) for name, deployment in found.deployments.items()},
         )
 
-    async def apply(self, change: Step | ConfigWrite) -> None:
+    async def apply(self, change: Change) -> None:
         serve, application = self._serve, self.application.application
         if isinstance(change, ConfigWrite):
             await change_user_config(serve, application=application, write=change)
             return
+        if isinstance(change, Drain):
+            raise ActuationError("Ray Serve drains replicas itself")
         deployment = self.application.deployments[change.part]
         async with serve.lock:
             scaled = await serve.scale(application=application, deployment=deployment, replicas=change.replicas_after)

@@ -18,6 +18,12 @@ SPEC: dict[str, Any] = {
     },
 }
 GROUPS = {"kind": "ray_cluster", "namespace": "ml", "cluster": "chat", "groups": {"H100": "h100-workers"}}
+SCALED = {
+    "kind": "kubernetes_scale",
+    "namespace": "ml",
+    "objects": {"H100": {"api_version": "apps/v1", "kind": "StatefulSet", "name": "chat"}},
+    "drain": {"metrics_port": 8000, "max_wait_s": 600.0},
+}
 RUN = {"kind": "ray_train", "run": "tune-7", "gpu": "H100", "workers_per_replica": 4}
 STATUS: dict[str, Any] = {
     "phase": "applying",
@@ -98,6 +104,8 @@ async def test_a_target_is_replaced_under_its_etag_and_keeps_its_history(service
         ({"application": "chat"}, "application"),
         ({"application": GROUPS | {"groups": {"H100": "a", "L4": "a"}}}, "application"),
         ({"application": GROUPS | {"namespace": "A_B"}}, "application.namespace"),
+        ({"application": SCALED | {"drain": {"metrics_port": 0}}}, "application.drain.metrics_port"),
+        ({"application": SCALED | {"objects": {"H100": {"name": "A"}}}}, "application.objects.H100.name"),
         ({"application": RUN | {"workers_per_replica": 0}}, "application.workers_per_replica"),
         ({"application": RUN | {"dashboard_url": "http://h/"}}, "application.dashboard_url"),
         ({"application": SPEC["application"] | {"deployments": {"H100": "a", "L4": "a"}}}, "application"),
@@ -115,7 +123,13 @@ async def test_an_invalid_target_is_refused_by_field(
 
 
 @pytest.mark.parametrize(
-    ("application", "kind"), [(SPEC["application"], "ray_serve"), (GROUPS, "ray_cluster"), (RUN, "ray_train")]
+    ("application", "kind"),
+    [
+        (SPEC["application"], "ray_serve"),
+        (GROUPS, "ray_cluster"),
+        (RUN, "ray_train"),
+        (SCALED, "kubernetes_scale"),
+    ],
 )
 async def test_an_application_has_its_explicit_or_default_kind(
     sqlite_service: RunningService, application: dict[str, Any], kind: str

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from deploy.common.kubernetes_client import FIELD_MANAGER, Operations, RefusedError
+from deploy.common.kubernetes_client import FIELD_MANAGER, Operations, Patch, RefusedError
 
 NAMESPACE, CLUSTER = "ml", "llm"
 GROUPS: Mapping[str, Any] = {"f:spec": {"f:workerGroupSpecs": {}}}
@@ -77,16 +77,17 @@ class KubeDouble:
                 return {"items": copy.deepcopy(self.pods)}
         raise RefusedError(f"https://kube returned 404: {path} not found", status=404)
 
-    async def patch(self, path: str, operations: Operations) -> None:
+    async def patch(self, path: str, patch: Patch) -> None:
         """Apply all operations of a JSON patch or none; the author of the patch becomes the manager of the groups."""
         self.before_patch()
         assert path == "/apis/ray.io/v1/namespaces/ml/rayclusters/llm"
         changed = copy.deepcopy(self.cluster)
-        for operation in operations:
-            _operate(changed, operation)
+        assert not isinstance(patch, Mapping)
+        for operation in patch:
+            operate(changed, operation)
         changed["metadata"]["managedFields"] = [managed(FIELD_MANAGER, at="2026-11-02T00:00:00Z")]
         self.cluster = changed
-        self.patches.append(operations)
+        self.patches.append(patch)
 
     def settle(self) -> None:
         """Reconcile the pods as KubeRay does, and make every pod ready."""
@@ -105,7 +106,7 @@ class KubeDouble:
         return [entry for entry in self.pods if entry["metadata"]["labels"]["ray.io/group"] == name]
 
 
-def _operate(document: Any, operation: Mapping[str, Any]) -> None:
+def operate(document: Any, operation: Mapping[str, Any]) -> None:
     *parents, last = [int(part) if part.isdigit() else part for part in operation["path"].split("/")[1:]]
     for part in parents:
         document = document[part]

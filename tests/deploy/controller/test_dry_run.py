@@ -16,13 +16,13 @@ from tests.deploy.controller.harness import Harness, app
 pytestmark = pytest.mark.anyio
 
 
-async def dry_run_by_target(harness: Harness) -> dict[str, DryRun]:
+async def dry_run_by_target(harness: Harness, actuators: Actuators | None = None) -> dict[str, DryRun]:
     async with httpx.AsyncClient(transport=httpx.MockTransport(harness._route)) as http:
         found = await dry_run(
             [target async for target in harness.api.iter_targets()],
             api=harness.api,
             http=http,
-            actuators=Actuators(ray_serve=ray_serve_actuators(http)),
+            actuators=actuators or Actuators(ray_serve=ray_serve_actuators(http)),
             health=unread_health,
             settings=ControllerSettings(),
             clock=Clock(now=harness.clock.now, steady_s=harness.clock.monotonic_s),

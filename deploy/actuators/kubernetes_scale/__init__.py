@@ -1,0 +1,1 @@
+"""The actuator for Kubernetes objects with a `scale` subresource."""
