@@ -181,6 +181,9 @@ async def test_the_control_address_refuses_what_it_does_not_know() -> None:
     async with running({"a": H100}) as fleet, controlled(fleet) as client:
         assert (await client.put("/fleet/options/b", json={"replicas": 1})).status_code == 404
         assert (await client.put("/fleet/options/a", json={"replicas": -1})).status_code == 422
+        refused = await client.put("/fleet/options/a", json={"replicas": 1, "engine_version": "9"})
+        assert (refused.status_code, fleet.options["a"].spec.engine_version) == (422, None)
+        assert "allowed: 0.10" in refused.json()["detail"]
         assert (await client.post("/fleet/replicas/a-9/restart")).status_code == 404
         with pytest.raises(UnknownNameError, match="unknown option 'b'"):
             fleet.scale("b", Scale(replicas=1))
@@ -188,6 +191,20 @@ async def test_the_control_address_refuses_what_it_does_not_know() -> None:
         await until(lambda: not fleet.options["a"].replicas)
         response = await client.post("/v1/completions", json={"prompt": "x"})
         assert (response.status_code, fleet.account.counts().dropped) == (503, 1)
+
+
+async def test_a_process_that_starts_with_another_version_has_other_names_of_metrics() -> None:
+    async with running({"a": H100 | {"engine_version": "0.10"}}) as fleet, controlled(fleet) as client:
+        pages = []
+        for version in (None, "0.26"):
+            fleet.scale("a", Scale(replicas=1, engine_version=version))
+            if version is not None:
+                await fleet.restart("a-0")
+                await until(lambda: fleet.options["a"].ready == 1)
+            target = (await client.get("/fleet/targets")).json()[0]["targets"][0]
+            pages.append((await client.get(f"http://{target}/metrics")).text)
+    old, new = ("vllm:time_per_output_token_seconds_count{", "vllm:inter_token_latency_seconds_count{")
+    assert [(old in page, new in page) for page in pages] == [(True, False), (False, True)]
 
 
 def test_an_unknown_version_of_an_engine_is_refused() -> None:
