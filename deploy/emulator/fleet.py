@@ -49,6 +49,9 @@ class Scale(Frozen):
 
     replicas: int = Field(ge=0, le=MAX_REPLICAS)
     weight: float | None = Field(default=None, gt=0, le=1e6, description="Absent: unchanged.")
+    engine_version: str | None = Field(
+        default=None, description="Of processes that start from now on, so that their metrics have other names."
+    )
 
 
 class ReplicaState(StrEnum):
@@ -130,11 +133,14 @@ class Fleet:
         return option.stopped_replica_s + sum(self.now_s - replica.since_s for replica in option.replicas)
 
     def scale(self, name: str, scale: Scale) -> None:
-        """Set the count of an option.
+        """Set the count of an option.  Raise ValidationError for an unknown version.
 
         Starting replicas are removed first, then those with the fewest requests, the newest first.
         """
         option = self._option(name)
+        if scale.engine_version is not None:
+            changed = option.spec.model_dump() | {"engine_version": scale.engine_version}
+            option.spec = OptionSpec.model_validate(changed)
         option.weight = option.weight if scale.weight is None else scale.weight
         for _ in range(scale.replicas - option.wanted):
             replica = self._add(option)

@@ -87,18 +87,13 @@ class Accounted:
     account: Account
 
     async def tokens(self, *, prompt_tokens: int, output_tokens: int) -> AsyncGenerator[tuple[Token, float], None]:
-        ttft_s = 0.0
+        ttft_s = e2e_s = 0.0
         with self.account.request():
             async with aclosing(self.source.tokens(prompt_tokens=prompt_tokens, output_tokens=output_tokens)) as tokens:
-                async for token, taken_s in tokens:
-                    ttft_s = taken_s if token.index == 0 else ttft_s
-                    if token.last:
-                        self.account.finished(
-                            prompt_tokens=prompt_tokens, output_tokens=output_tokens, ttft_s=ttft_s, e2e_s=taken_s
-                        )
-                        yield token, taken_s
-                        return
-                    yield token, taken_s
+                async for token, e2e_s in tokens:
+                    ttft_s = e2e_s if token.index == 0 else ttft_s
+                    yield token, e2e_s
+        self.account.finished(prompt_tokens=prompt_tokens, output_tokens=output_tokens, ttft_s=ttft_s, e2e_s=e2e_s)
 
     async def complete(self, *, prompt_tokens: int, output_tokens: int) -> RequestRecord:
         with self.account.request():

@@ -14,7 +14,7 @@ It writes `{"url": ...}` to standard output.  Paths of that address:
 |---|---|
 | `POST /v1/completions`, `/v1/chat/completions` | answered by the ready replica with the fewest requests |
 | `GET /fleet` | model time, and the options with their replicas |
-| `PUT /fleet/options/{option}` | `{"replicas": 3, "weight": 2.0}`; a removed replica is drained |
+| `PUT /fleet/options/{option}` | `{"replicas": 3, "weight": 2.0}`: `fleet.Scale`; a removed replica is drained |
 | `POST /fleet/replicas/{replica}/restart` | kill the process; it starts again at its port after the warm-up |
 | `GET /fleet/targets` | the listening replicas, for Prometheus' `http_sd_configs` |
 | `GET /fleet/counts` | outcomes of the requests since the start, and model seconds of replicas by option |
@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, HTTPException
+from pydantic import ValidationError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from deploy.common.shutdown import run_until_sigterm
@@ -96,6 +97,8 @@ def _control(fleet: Fleet) -> FastAPI:
             fleet.scale(option, wanted)
         except UnknownNameError as error:
             raise HTTPException(HTTPStatus.NOT_FOUND, str(error)) from error
+        except ValidationError as error:
+            raise HTTPException(HTTPStatus.UNPROCESSABLE_ENTITY, error.errors()[0]["msg"]) from error
         return _status(fleet)
 
     @app.post("/fleet/replicas/{replica}/restart")

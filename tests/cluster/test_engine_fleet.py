@@ -12,7 +12,7 @@ import pytest
 
 from deploy.emulator.trace_player import PlayReport, TracePlayer, between, read_trace_file
 from fleet.traces import Trace
-from tests.testbed.engine_fleet import JOB, EngineFleet, scraped_fleet
+from tests.testbed.engine_fleet import EngineFleet, scraped_fleet
 from tests.testbed.prometheus import Prometheus
 from tests.testbed.waiting import wait_for
 
@@ -38,6 +38,9 @@ class Bench:
         found = self.prometheus.query(expression)
         return found[0].value if found else 0.0
 
+    def wait_for(self, expression: str, expected: float) -> None:
+        wait_for(lambda: self.value(expression), lambda found: found == expected, what=f"{expected:g}: {expression}")
+
     @contextmanager
     def playing(self, trace: Trace) -> Iterator["Future[PlayReport]"]:
         player = TracePlayer(trace=trace, url=self.fleet.url, time_scale=SCALE)
@@ -62,25 +65,16 @@ def test_rates_are_those_that_were_sent_times_the_time_scale(bench: Bench) -> No
     trace = steady(rate_rps=4.0, seconds=100.0, prompt=500, output=40)
     with bench.playing(trace) as done:
         wait_for(lambda: bench.fleet.counts.requests.finished, lambda count: count > 280, what="7 s of requests")
-        by_first_token = (
-            "sum(rate(vllm:time_to_first_token_seconds_count[5s]))"
-            " + sum(rate(sglang:time_to_first_token_seconds_count[5s]))"
-        )
-        rate_rps = bench.value(by_first_token)
-        prompts_per_s = bench.value("sum(rate(vllm:prompt_tokens_total[5s]))")
-        vllm_rps = bench.value("sum(rate(vllm:time_to_first_token_seconds_count[5s]))")
+        started = "time_to_first_token_seconds_count[5s]"
+        rate_rps = bench.value(f"sum(rate(vllm:{started})) + sum(rate(sglang:{started}))")
+        prompt = bench.value(f"sum(rate(vllm:prompt_tokens_total[5s])) / sum(rate(vllm:{started}))")
         report = done.result()
     assert rate_rps == pytest.approx(4.0 * SCALE, rel=0.1)
-    assert prompts_per_s == pytest.approx(500 * vllm_rps, rel=0.01)
+    assert prompt == pytest.approx(500, rel=1e-6)
     assert (report.finished, report.failed) == (len(trace), 0)
-    wait_for(
-        lambda: bench.value("sum(vllm:request_success_total) + sum(sglang:num_requests_total)"),
-        lambda counted: counted == len(trace),
-        what="count of every request",
-    )
-    seconds = value(
-        prometheus, "sum(vllm:e2e_request_latency_seconds_sum) + sum(sglang:e2e_request_latency_seconds_sum)"
-    )
+    bench.wait_for("sum(vllm:request_success_total) + sum(sglang:num_requests_total)", len(trace))
+    e2e_s = "e2e_request_latency_seconds_sum"
+    seconds = bench.value(f"sum(vllm:{e2e_s}) + sum(sglang:{e2e_s})")
     assert seconds == pytest.approx(sum(report.e2e_s), rel=1e-4)  # model seconds at any time scale
 
 
@@ -91,24 +85,23 @@ def test_counters_of_a_restarted_replica_start_at_zero(bench: Bench) -> None:
     before = wait_for(lambda: bench.value(counter), lambda tokens: tokens > 0, what="counted tokens")
     bench.fleet.restart("h100-0")
     bench.fleet.wait_settled("h100", 2)
-    wait_for(lambda: bench.value(f"resets({counter}[1m])"), lambda resets: resets == 1, what="one reset")
+    bench.wait_for(f"resets({counter}[1m])", 1)
     assert bench.value(counter) == 0
     assert bench.value(f"increase({counter}[1m])") == pytest.approx(before, rel=0.2)
 
 
 def test_no_request_is_dropped_while_replicas_come_and_go(bench: Bench) -> None:
-    ups = f'sum(up{{job="{JOB}", option="h100"}})'
+    serving = 'count(vllm:prompt_tokens_total{option="h100"} > 0)'
     with bench.playing(steady(rate_rps=6.0, seconds=120.0, prompt=400, output=150)) as done:
         for replicas in (4, 1, 2):
             bench.fleet.scale("h100", replicas)
             bench.fleet.wait_settled("h100", replicas)
-            wait_for(lambda: bench.value(ups), lambda up, n=replicas: up == n, what=f"{replicas} targets")
+            bench.wait_for(serving, replicas)
         assert not done.done()
         report = done.result()
     counts = bench.fleet.counts.requests
     assert (report.failed, counts.dropped, counts.withdrawn) == (0, 0, 0)
     assert report.finished == counts.finished == report.sent
-    assert bench.fleet.status.options["h100"].replicas[0].name != "h100-0"
 
 
 @pytest.mark.parametrize("name", TRACES)
@@ -123,12 +116,8 @@ def test_a_published_trace_is_kept_up_at_ten_times_real_time(
         bench = Bench(fleet=fleet, prometheus=prometheus)
         with bench.playing(trace) as done:
             report = done.result()
-        counted = wait_for(
-            lambda: bench.value("sum(vllm:request_prompt_tokens_count)"),
-            lambda count: count == len(trace),
-            what="count of every request",
-        )
+        bench.wait_for("sum(vllm:request_prompt_tokens_count)", len(trace))
         tokens = bench.value("sum(vllm:request_prompt_tokens_sum)")
     assert (report.sent, report.failed) == (len(trace), 0)
     assert report.max_lag_s < 1.0  # 10 s of the trace
-    assert tokens / counted == pytest.approx(trace.input_tokens.mean())
+    assert tokens / len(trace) == pytest.approx(trace.input_tokens.mean())

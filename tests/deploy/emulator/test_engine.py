@@ -125,3 +125,30 @@ def test_power_is_the_power_of_the_current_iteration() -> None:
     assert engine.power_w == engine.watts(Work(prompt_tokens=7)) == 7.0
     engine.advance(engine.next_s)
     assert engine.power_w == 100.0
+
+
+@given(load=loads(), shares=st.lists(st.floats(0, 1), min_size=40, max_size=40))
+def test_a_loaded_prompt_takes_its_space_in_the_cache_and_loses_no_token(
+    load: tuple[StepCosts, list[Size]], shares: list[float]
+) -> None:
+    engine = Engine(costs=load[0])
+    for at, (_, prompt, output) in enumerate(load[1]):
+        loaded = int(shares[at % len(shares)] * prompt)
+        engine.submit(str(at), prompt_tokens=prompt, output_tokens=output, loaded_tokens=loaded)
+    tokens: Counter[str] = Counter()
+    while engine.in_flight:
+        for token in engine.advance(engine.next_s):
+            assert token.started_s < token.at_s
+            tokens[token.key] += 1
+        assert engine.cached_tokens <= engine.costs.cache_tokens
+    assert tokens == {str(at): output for at, (_, _, output) in enumerate(load[1])}
+
+
+@given(prompt=st.integers(2, 20_000), loaded=st.integers(0, 30_000))
+def test_a_loaded_prompt_is_read_faster(prompt: int, loaded: int) -> None:
+    first_s = []
+    for tokens in (0, loaded, prompt):
+        engine = Engine(costs=replace(PLAIN, cache_tokens=50_000))
+        engine.submit("a", prompt_tokens=prompt, output_tokens=1, loaded_tokens=tokens)
+        first_s.append(engine.advance(FOREVER_S)[0].at_s)
+    assert first_s[2] <= first_s[1] <= first_s[0]
