@@ -206,11 +206,11 @@ class Forwarder:
             if not self.settings.act:
                 text = f"would send {outlet.describe(event)}"
                 return await self._store(stored, waiting(stored.delivery, reason=text, held=False))
+            stored = await self._store(stored, stored.delivery.model_copy(update={"state": DeliveryState.PENDING}))
             if not all(self._backoff.is_due(each, now_s=self.clock.steady_s()) for each in (outlet.name, key)):
                 return stored
             if (await self.api.get_freeze()).document.frozen:
                 raise FrozenError("the fleet is frozen")
-            stored = await self._store(stored, stored.delivery.model_copy(update={"state": DeliveryState.PENDING}))
             stored = await self._attempt(outlet, stored)
             if stored.delivery.state is DeliveryState.HELD:
                 break

@@ -58,7 +58,7 @@ def _event(event: HealthEventMessage) -> bytes:
         _number(6, int(event.is_healthy)),
         _text(7, event.message),
         _number(8, event.recommended_action),
-        *(_text(9, each) for each in event.error_codes),
+        *(_bytes(9, each.encode()) for each in event.error_codes),
         *(_bytes(10, _text(1, kind) + _text(2, value)) for kind, value in event.entities),
         *(_bytes(11, _text(1, key) + _text(2, value)) for key, value in sorted(event.metadata.items())),
         _bytes(12, timestamp),

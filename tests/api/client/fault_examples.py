@@ -7,8 +7,8 @@ from api.client import operations
 from api.client.calls import Call
 from api.schemas.fault_paths import PathsRequest
 from api.schemas.faults import DiagnosisReport, FaultSimulationRequest
-from api.schemas.quarantine import Evaluation
 from api.schemas.health_events import Delivery
+from api.schemas.quarantine import Evaluation
 from api.schemas.remediation import CaseSpec
 from api.server.examples import bodies
 from faults.quarantine import OperatorAction, QuarantineRules

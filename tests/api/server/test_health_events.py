@@ -62,8 +62,14 @@ async def test_only_active_diagnoses_are_listed_on_request(sqlite_service: Runni
         "job": "llm",
         "nodes": {"0": "gpu-3"},
         "diagnosis": {
-            **{"fault": "crash", "scope": "node", "node": 0, "onset_s": 1.0, "detected_s": 2.0},
-            **{"isolate": True, "confidence": 0.9, "reason": "gone"},
+            "fault": "crash",
+            "scope": "node",
+            "node": 0,
+            "onset_s": 1.0,
+            "detected_s": 2.0,
+            "isolate": True,
+            "confidence": 0.9,
+            "reason": "gone",
         },
     }
     async with sqlite_service.client(TokenScope.ADMIN) as client:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 SCRIPT = """#!{python}
-import json, pathlib, sys
+import json, pathlib, sys, time
 folder = pathlib.Path({folder!r})
 words = sys.argv[1:]
 if (folder / "down").exists():
@@ -29,6 +29,8 @@ elif words[0] == "update":
                 node["state"] = [state for state in node["state"] if state != "DRAIN"]
                 node["reason"] = ""
     (folder / "nodes.json").write_text(json.dumps(nodes))
+    while (folder / "hang").exists():
+        time.sleep(0.05)
 else:
     sys.exit("invalid keyword: " + words[0])
 """
@@ -67,8 +69,14 @@ class FakeScontrol:
 
     def stop(self, *, stopped: bool = True) -> None:
         """Let every call fail, as without a controller of Slurm."""
-        flag = self.folder / "down"
-        if stopped:
-            flag.touch()
+        self._flag("down", on=stopped)
+
+    def hang_after_updates(self, *, hang: bool = True) -> None:
+        """Let each update change the node and then not return."""
+        self._flag("hang", on=hang)
+
+    def _flag(self, name: str, *, on: bool) -> None:
+        if on:
+            (self.folder / name).touch()
         else:
-            flag.unlink()
+            (self.folder / name).unlink()

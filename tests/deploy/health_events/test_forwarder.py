@@ -15,6 +15,7 @@ pytest.importorskip("grpc", reason="grpcio is not installed")
 import grpc
 
 from api.schemas.health_events import DeliveryState, HealthEvent, OutletName
+from api.schemas.leases import REMEDIATION_LEASE, LeaseClaim
 from deploy.health_events.outlet import Outlet
 from faults.quarantine import OperatorAction, PolicyMode
 from tests.deploy.controller.harness import Harness
@@ -159,7 +160,7 @@ async def test_without_the_states_of_the_nodes_no_node_is_taken_out(site: Site) 
     assert (len(site.connector.received), site.slurm.updates()) == (1, ["gpu-3 drain"])
 
 
-class Dies(Exception):
+class DeathError(Exception):
     """The process ends here."""
 
 
@@ -173,8 +174,8 @@ async def test_a_forwarder_killed_between_an_attempt_and_its_record_has_no_secon
     real = kind.send
 
     async def send_and_die(self: Outlet, event: HealthEvent) -> str:
-        await real(self, event)  # type: ignore[arg-type]
-        raise Dies
+        await real(self, event)
+        raise DeathError
 
     with monkeypatch.context() as during:
         during.setattr(kind, "send", send_and_die)
@@ -209,6 +210,20 @@ async def test_an_outage_of_an_outlet_loses_no_event_and_delays_no_other_outlet(
     assert len({each for each, _right in site.receiver.attempts}) == 2
 
 
+async def test_an_event_that_begins_and_ends_within_an_outage_is_not_lost(site: Site) -> None:
+    site.receiver.status = 503
+    await site.diagnose(BAD, isolate=False, for_s=3600.0)
+    forwarder = site.forwarder()
+    await site.round(forwarder)
+    brief = await site.diagnose(OTHER, isolate=False)
+    await site.round(forwarder, seconds=0.5)  # in the backoff: no attempt
+    await site.harness.api.set_diagnosis_expiry(brief, expires_in_s=0.0)
+    await site.round(forwarder, seconds=0.5)
+    site.receiver.status = 200
+    assert await site.round(forwarder, seconds=10.0)
+    assert site.receiver.states() == [f"{BAD} diagnosed", f"{OTHER} diagnosed", f"{OTHER} healthy"]
+
+
 async def test_attempts_are_spaced_by_a_backoff(site: Site) -> None:
     site.receiver.status = 500
     await site.diagnose(BAD, for_s=3600.0)
@@ -227,8 +242,6 @@ async def test_a_follower_sends_nothing(site: Site) -> None:
 
 
 async def test_a_forwarder_leaves_the_evaluation_to_the_controller_on_ray(site: Site) -> None:
-    from api.schemas.leases import REMEDIATION_LEASE, LeaseClaim
-
     await site.harness.api.create_lease(REMEDIATION_LEASE, LeaseClaim(holder="ray", lease_s=3600.0))
     await site.diagnose(BAD)
     assert await site.round(site.forwarder())
