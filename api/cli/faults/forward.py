@@ -9,7 +9,6 @@ import httpx
 import typer
 from prometheus_client import CollectorRegistry
 
-from api.cli.common.console import note
 from api.cli.common.errors import InputError, input_errors
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.metrics_port import MetricsHostOption, MetricsPortOption, served_metrics
@@ -20,7 +19,6 @@ from api.client import AsyncClient
 from api.client.transport import DEFAULT_URL
 from api.schemas.target_hosts import CLUSTER_HOSTS, TARGET_HOSTS_VARIABLE, AllowedHosts
 from api.tracing import tracing
-from deploy.common.errors import ActuationError
 from deploy.common.leader_loop import Liveness
 from deploy.common.logs import configure_logs
 from deploy.common.shutdown import run_until_sigterm
@@ -28,7 +26,7 @@ from deploy.common.topology_discovery import UnusableSourceError
 from deploy.health_events.forwarder import ForwarderSettings
 from deploy.health_events.process import ForwarderOptions, Webhook, run_forwarder
 from deploy.health_events.slurm import Scontrol
-from deploy.health_events.webhook import key_of
+from deploy.health_events.webhook import SecretError, key_of
 from fleet.errors import DocumentError
 
 EVENTS = (
@@ -100,9 +98,10 @@ def forward(
     token_file: TokenFileOption = None,
     log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
-    """Send the decisions of the quarantine policy, and diagnoses, to other systems.
+    """Send health events to NVSentinel, Slurm and a webhook.
 
-    A node that another tool or person has taken out of service is not touched.
+    Events are the decisions of the quarantine policy, and diagnoses.  A node that another tool or person has taken out
+    of service is not touched.
     """
     sources = set(nodes_from or [])
     if act and nvsentinel is not None and NodesFrom.KUBERNETES not in sources:
@@ -126,8 +125,6 @@ def forward(
     with client_errors(url or DEFAULT_URL):
         client = AsyncClient(url or DEFAULT_URL, token=read_token(token_file))
     registry, liveness = CollectorRegistry(), Liveness()
-    if not act:
-        note("without --act no event is sent")
 
     async def work() -> None:
         async with client as api:
@@ -143,17 +140,20 @@ def forward(
 
 @events_app.command("health-events")
 def health_events(service: RemoteOptions) -> None:
-    """List the newest health event of each node and switch, per outlet, and its delivery."""
+    """List the health events, and their delivery."""
     service.print_items(EVENTS, lambda client: client.iter_health_events())
 
 
 def _webhook(url: str | None, secret_file: Path | None, target_host: list[str] | None) -> Webhook | None:
     if url is None:
         return None
-    if httpx.URL(url).scheme not in {"http", "https"}:
+    with input_errors(httpx.InvalidURL, prefix="--webhook: "):
+        parsed = httpx.URL(url)
+    if parsed.scheme not in {"http", "https"} or not parsed.host:
         raise InputError("--webhook must be http://HOST/PATH or https://HOST/PATH")
     if secret_file is None:
         raise InputError("--webhook needs --webhook-secret-file: the receiver checks the signature")
-    with input_errors(OSError, UnicodeError, ActuationError, DocumentError):
-        key = key_of(secret_file.read_text())
+    with input_errors(OSError, UnicodeError, SecretError, prefix="--webhook-secret-file: "):
+        key = key_of(secret_file.read_text(encoding="utf-8"))
+    with input_errors(DocumentError):
         return Webhook(url=url, key=key, allowed=AllowedHosts.parse(target_host or CLUSTER_HOSTS))
