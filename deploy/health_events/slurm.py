@@ -28,6 +28,8 @@ _NODE: Final = re.compile(r"(?!all$)[A-Za-z0-9][A-Za-z0-9._-]{0,252}", re.IGNORE
 # A command such as `kubectl exec ... -- scontrol` can pass its arguments on; none may have a meaning to a shell.
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9 .,:_-]")
 
+_NO_CONTROLLER: Final = re.compile(r"contact|connect|timed out|communicat", re.IGNORECASE)
+
 
 class SlurmNode(BaseModel):
     """A node as `scontrol show node --json` prints it; older releases print the state as one word and flags."""
@@ -94,8 +96,9 @@ class Scontrol:
     async def _run(self, *words: str) -> bytes:
         result = await run_command(self.command, *words, name=self.command, timeout_s=self.timeout_s)
         if result.status:
-            verb = " ".join(words[:2])
-            raise UnreachableError(f"{self.command} {verb} ended with status {result.status}: {result.message}")
+            text = f"{self.command} {words[0]} ended with status {result.status}: {result.message}"
+            # Else the command concerns one node, such as an unknown one, and the others do not wait for it.
+            raise (UnreachableError if _NO_CONTROLLER.search(result.message) else ActuationError)(text)
         return result.output
 
 

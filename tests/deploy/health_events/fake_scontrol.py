@@ -16,6 +16,8 @@ nodes = json.loads((folder / "nodes.json").read_text())
 if words[0] == "show":
     named = [each for each in nodes if words[1] == "nodes" or each["name"] == words[2]]
     print(json.dumps({{"nodes": named, "last_update": {{"set": True, "number": 1}}, "meta": {{}}, "warnings": []}}))
+elif words[0] == "update" and (folder / "refusal").exists():
+    sys.exit("slurm_update error: " + (folder / "refusal").read_text())
 elif words[0] == "update":
     given = dict(word.split("=", 1) for word in words[1:])
     with (folder / "updates.log").open("a") as log:
@@ -70,6 +72,10 @@ class FakeScontrol:
     def stop(self, *, stopped: bool = True) -> None:
         """Let every call fail, as without a controller of Slurm."""
         self._flag("down", on=stopped)
+
+    def refuse(self, reason: str) -> None:
+        """Refuse each update."""
+        (self.folder / "refusal").write_text(reason)
 
     def hang_after_updates(self, *, hang: bool = True) -> None:
         """Let each update change the node and then not return."""

@@ -136,6 +136,17 @@ async def test_a_node_of_another_owner_is_neither_taken_out_nor_returned(site: S
     assert (site.slurm.updates(), site.slurm.nodes()[BAD]["reason"]) == ([], "bad DIMM")
 
 
+async def test_a_held_event_is_sent_once_the_other_owner_has_left(site: Site) -> None:
+    site.slurm.change(BAD, state=["IDLE", "DRAIN"], reason="bad DIMM")
+    await site.diagnose(BAD)
+    forwarder = site.forwarder()
+    await site.round(forwarder)
+    site.slurm.change(BAD, state=["IDLE"], reason="")
+    assert await site.round(forwarder)
+    assert (site.slurm.updates(), site.receiver.states()) == (["gpu-3 drain"], [f"{BAD} out-of-service"])
+    assert [each.isFatal for each in site.connector.received] == [True]
+
+
 async def test_a_drain_that_another_owner_took_over_is_not_undone(site: Site) -> None:
     diagnosis_id = await site.diagnose(BAD)
     forwarder = site.forwarder()

@@ -89,6 +89,10 @@ async def test_the_errors_of_a_command_are_reported(slurm: FakeScontrol, tmp_pat
     with pytest.raises(UnreachableError, match="Unable to contact slurm controller"):
         await outlet(slurm).send(event())
     slurm.stop(stopped=False)
+    slurm.refuse("Access/permission denied")
+    with pytest.raises(ActuationError, match="update ended with status 1: slurm_update error: Access") as refused:
+        await outlet(slurm).send(event())
+    assert not isinstance(refused.value, UnreachableError)  # the other nodes do not wait
     (tmp_path / "nodes.json").write_text('[{"state": []}]')
     with pytest.raises(ActuationError, match=r"show nodes --json: nodes\.0\.name"):
         await SlurmNodes(scontrol=Scontrol(command=slurm.command)).observe()
