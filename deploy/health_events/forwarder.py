@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import structlog
 
-from api.client import ApiError, AsyncClient
+from api.client import ApiError, AsyncClient, ConnectionFailedError, RateLimitedError
 from api.schemas.faults import DiagnosisSummary
 from api.schemas.health_events import (
     Delivery,
@@ -23,7 +23,6 @@ from api.schemas.health_events import (
     EventDiagnosis,
     HealthEvent,
     OutletName,
-    StoredDelivery,
 )
 from api.schemas.leases import HEALTH_EVENTS_LEASE
 from api.schemas.pages import PAGE_LIMIT_MAX
@@ -48,6 +47,7 @@ from deploy.health_events.decision import (
     waiting,
 )
 from deploy.health_events.evaluation import evaluation_of, observe
+from deploy.health_events.event_store import EventRecord, EventStore
 from deploy.health_events.evidence import sync_evidence
 from deploy.health_events.metrics import ForwarderMetrics
 from deploy.health_events.outlet import NodeSource, NotOwnedError, ObservedNode, Outlet
@@ -83,10 +83,12 @@ class Forwarder:
     liveness: Liveness = field(default_factory=Liveness)
     clock: Clock = field(default_factory=Clock)
     _backoff: Backoff = field(init=False)
+    _store: EventStore = field(init=False)
     _loop: LeaderLoop = field(init=False)
 
     def __post_init__(self) -> None:
         self._backoff = Backoff(first_s=self.settings.first_retry_s, max_s=self.settings.max_retry_s)
+        self._store = EventStore(api=self.api, leadership=self.leadership)
         self.metrics.set_leader_source(lambda: self.leadership.holds)
         self._loop = LeaderLoop(
             leadership=self.leadership,
@@ -129,10 +131,11 @@ class Forwarder:
         view = await self.api.get_quarantine()
         if view.frozen:
             return nodes is not None
-        stored = {each.id: each async for each in self.api.iter_health_events(limit=PAGE_LIMIT_MAX)}
+        records = await self._store.load()
         fleet = fleet_of(view, active)
-        ok = await asyncio.gather(*(self._try_outlet(each, fleet, nodes, stored) for each in self.outlets))
-        self.metrics.set_components(Counter((each.delivery.outlet, each.delivery.state) for each in stored.values()))
+        ok = await asyncio.gather(*(self._try_outlet(each, fleet, nodes, records) for each in self.outlets))
+        deliveries = [each.delivery for each in records.values() if each.delivery is not None]
+        self.metrics.set_components(Counter((each.outlet, each.state) for each in deliveries))
         return all(ok) and nodes is not None
 
     async def _evaluate(self, nodes: Mapping[str, ObservedNode]) -> None:
@@ -145,21 +148,23 @@ class Forwarder:
         for each in result.decisions:
             log.info("decided", kind=each.kind.value, node=each.node, reason=each.reason, dry_run=each.dry_run)
 
-    async def _try_outlet(self, outlet: Outlet, fleet: Fleet, nodes: Nodes, stored: dict[str, StoredDelivery]) -> bool:
+    async def _try_outlet(self, outlet: Outlet, fleet: Fleet, nodes: Nodes, records: dict[str, EventRecord]) -> bool:
         """Deliver the events of one outlet, while it responds; the other outlets do not wait for it."""
-        own = [each for each in stored.values() if each.delivery.outlet is outlet.name]
-        components = {component_of(each.delivery.event) for each in own} | set(fleet.health)
+        known = [each.delivery for each in records.values() if each.delivery is not None]
+        own = {component_of(each.event) for each in known if each.outlet is outlet.name}
         ok = True
-        for component in sorted(components, key=lambda each: each.name):
+        for component in sorted(own | set(fleet.health), key=lambda each: each.name):
             key = delivery_id(outlet.name, component)
+            record = records.get(key) or EventRecord(key)
             try:
-                done = await self._request(outlet, component, fleet, stored.get(key))
-                if done is not None:
-                    stored[key] = await self._deliver(outlet, done, nodes)
+                delivery = await self._wanted(outlet, component, fleet, record)
+                if delivery is not None:
+                    records[key] = record
+                    await self._deliver(outlet, record, delivery, nodes)
             except FrozenError as error:
                 log.info("frozen", reason=str(error))
                 return True
-            except (UnreachableError, NotLeadingError) as error:
+            except (UnreachableError, NotLeadingError, RateLimitedError, ConnectionFailedError) as error:
                 log.warning("outlet_stopped", outlet=outlet.name.value, reason=str(error))
                 return False
             except (ApiError, ActuationError) as error:  # the other components do not wait for this one
@@ -171,23 +176,14 @@ class Forwarder:
                 ok = False
         return ok
 
-    async def _request(
-        self, outlet: Outlet, component: Component, fleet: Fleet, stored: StoredDelivery | None
-    ) -> StoredDelivery | None:
-        """Store the event that the component needs; return the delivery, None without any."""
+    async def _wanted(self, outlet: Outlet, component: Component, fleet: Fleet, record: EventRecord) -> Delivery | None:
+        """Return the delivery with the event that the component needs; None without any event."""
         health = fleet.of(component, with_diagnoses=outlet.with_diagnoses)
-        known = stored.delivery if stored is not None else None
-        if not needs_event(known, health):
-            return stored
-        version = stored.version if stored is not None else 0
+        if not needs_event(record.delivery, health):
+            return record.delivery
         cause = await self._diagnosis(health, fleet.diagnoses)
-        event = event_of(component, health, cause, stored_version=version, now=self.clock.now())
-        if not outlet.takes(event):
-            return stored
-        delivery = requested(outlet, known, event)
-        if stored is not None:
-            return await self._store(stored, delivery)
-        return await self._create(delivery_id(outlet.name, component), delivery)
+        event = event_of(component, health, cause, stored_version=record.version, now=self.clock.now())
+        return requested(outlet, record.delivery, event) if outlet.takes(event) else record.delivery
 
     async def _diagnosis(self, health: Health, active: Mapping[str, DiagnosisSummary]) -> EventDiagnosis | None:
         if health.diagnosis_id is None:
@@ -196,29 +192,31 @@ class Forwarder:
             return event_diagnosis(found)
         return event_diagnosis(await self.api.get_diagnosis(health.diagnosis_id))  # expired, and the node is still out
 
-    async def _deliver(self, outlet: Outlet, stored: StoredDelivery, nodes: Nodes) -> StoredDelivery:
-        """Send the pending events in order, until one must wait."""
-        while stored.delivery.pending:
-            event, key = stored.delivery.pending[0], (outlet.name, stored.id)
-            refusal = owner_refusal(event, nodes) if event == stored.delivery.event else None
+    async def _deliver(self, outlet: Outlet, record: EventRecord, delivery: Delivery, nodes: Nodes) -> None:
+        """Store the delivery, and send its pending events in order, until one must wait."""
+        while delivery.pending:
+            event = delivery.pending[0]
+            refusal = owner_refusal(event, nodes) if event == delivery.event else None
             if refusal is not None:
-                return await self._store(stored, waiting(stored.delivery, reason=refusal, held=True))
+                return await self._store.save(record, waiting(delivery, reason=refusal, held=True))
             if not self.settings.act:
                 text = f"would send {outlet.describe(event)}"
-                return await self._store(stored, waiting(stored.delivery, reason=text, held=False))
-            stored = await self._store(stored, stored.delivery.model_copy(update={"state": DeliveryState.PENDING}))
-            if not all(self._backoff.is_due(each, now_s=self.clock.steady_s()) for each in (outlet.name, key)):
-                return stored
+                return await self._store.save(record, waiting(delivery, reason=text, held=False))
+            delivery = delivery.model_copy(update={"state": DeliveryState.PENDING})
+            await self._store.save(record, delivery)
+            now_s = self.clock.steady_s()
+            if not all(self._backoff.is_due(each, now_s=now_s) for each in (outlet.name, record.id)):
+                return None
             if (await self.api.get_freeze()).document.frozen:
                 raise FrozenError("the fleet is frozen")
-            stored = await self._attempt(outlet, stored)
-            if stored.delivery.state is DeliveryState.HELD:
+            delivery = await self._attempt(outlet, record, delivery)
+            if delivery.state is DeliveryState.HELD:
                 break
-        return stored
+        return await self._store.save(record, delivery)
 
-    async def _attempt(self, outlet: Outlet, stored: StoredDelivery) -> StoredDelivery:
+    async def _attempt(self, outlet: Outlet, record: EventRecord, delivery: Delivery) -> Delivery:
         """Send the oldest event and store the result.  Raise ActuationError if it must be sent again."""
-        event = stored.delivery.pending[0]
+        event = delivery.pending[0]
         try:
             async with self.leadership.acting():
                 result = await outlet.send(event)
@@ -226,32 +224,23 @@ class Forwarder:
             raise
         except NotOwnedError as error:
             self._count(outlet.name, event, "held", str(error))
-            free = stored.delivery.model_copy(update={"state": DeliveryState.REQUESTED})  # surely nothing was sent
-            return await self._store(stored, waiting(free, reason=f"not touched: {error}", held=True))
+            unsent = delivery.model_copy(update={"state": DeliveryState.REQUESTED})
+            delivery = waiting(unsent, reason=f"not touched: {error}", held=True)
         except ActuationError as error:
             gone = isinstance(error, UnreachableError)
-            self._backoff.failed(outlet.name if gone else (outlet.name, stored.id), now_s=self.clock.steady_s())
+            self._backoff.failed(outlet.name if gone else record.id, now_s=self.clock.steady_s())
             self._count(outlet.name, event, "unreachable" if gone else "refused", str(error))
-            await self._store(stored, waiting(stored.delivery, reason=f"will retry: {error}", held=False))
+            await self._store.save(record, waiting(delivery, reason=f"will retry: {error}", held=False))
             raise
-        self._backoff.succeeded(outlet.name)
-        self._backoff.succeeded((outlet.name, stored.id))
-        self._count(outlet.name, event, "delivered", result)
-        return await self._store(stored, sent(stored.delivery, result=result))
+        else:
+            self._backoff.succeeded(outlet.name)
+            self._backoff.succeeded(record.id)
+            self._count(outlet.name, event, "delivered", result)
+            delivery = sent(delivery, result=result)
+        await self._store.save(record, delivery)
+        return delivery
 
     def _count(self, outlet: OutletName, event: HealthEvent, outcome: str, result: str) -> None:
         self.metrics.count_attempt(outlet, outcome)
         component, state = component_of(event).name, event.state.value
         log.info("health_event", outlet=outlet.value, component=component, state=state, outcome=outcome, result=result)
-
-    async def _store(self, stored: StoredDelivery, delivery: Delivery) -> StoredDelivery:
-        if delivery == stored.delivery:
-            return stored
-        found = await self.api.get_health_event(stored.id)
-        if found.document.version != stored.version:
-            raise NotLeadingError(f"another forwarder has updated the health event {stored.id}")
-        held = self.leadership.held
-        return (await self.api.update_health_event(stored.id, delivery, if_match=found.etag, held=held)).document
-
-    async def _create(self, event_id: str, delivery: Delivery) -> StoredDelivery:
-        return (await self.api.create_health_event(event_id, delivery, held=self.leadership.held)).document
