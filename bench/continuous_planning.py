@@ -65,6 +65,8 @@ def days() -> Iterator[Day]:
             if demand.group == "ServeGen clients":
                 continue  # their modelled form has windows of a minute
             rates = _minutes(rates[: 1 + 144 + 1], seed=1)
+        if len(rates) <= WARM_START:
+            continue
         rates = rates[: WARM_START + 1440]
         yield Day(demand.group.removesuffix(", requests"), rates * REPLICAS / rates.mean())
 

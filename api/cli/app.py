@@ -65,6 +65,10 @@ def _faults(name: str) -> App:
             from api.cli.faults.diagnoses import app
         case "quarantine":
             from api.cli.faults.quarantine import app
+        case "forward":
+            from api.cli.faults.forward import app
+        case "health-events":
+            from api.cli.faults.forward import events_app as app
         case _:
             raise LookupError(name)
     return app
@@ -203,6 +207,8 @@ FAULTS = {
     "simulations": LazyCommand(_faults, "Read the simulations that a service stores."),
     "diagnoses": LazyCommand(_faults, "Report, list and replay the diagnoses of a service."),
     "quarantine": LazyCommand(_faults, "Show the policy and its nodes; approve, release and cordon."),
+    "forward": LazyCommand(_faults, "Send health events to NVSentinel, Slurm and a webhook."),
+    "health-events": LazyCommand(_faults, "List the health events, and their delivery."),
 }
 PROFILES = {
     "import": LazyCommand(_profiles, "Merge benchmark results into one document."),

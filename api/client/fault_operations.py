@@ -27,6 +27,7 @@ from api.schemas.faults import (
     DiagnosisSummary,
     ExpiryChange,
 )
+from api.schemas.health_events import Delivery, StoredDelivery
 from api.schemas.leases import LeaseTerm
 from api.schemas.nodes import FleetNode
 from api.schemas.pages import Page
@@ -51,9 +52,12 @@ def report_diagnosis(report: DiagnosisReport, *, idempotency_key: str | None = N
     return creating("/v1/faults/diagnoses", report, idempotency_key, DiagnosisRecord, work_s=CHECKING_S)
 
 
-def list_diagnoses(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[DiagnosisSummary]]:
+def list_diagnoses(
+    *, active: bool | None = None, limit: int | None = None, cursor: str | None = None
+) -> Call[Page[DiagnosisSummary]]:
     """Read diagnoses, newest first."""
-    return listing("/v1/faults/diagnoses", DiagnosisSummary, limit=limit, cursor=cursor)
+    call: Call[Page[DiagnosisSummary]] = listing("/v1/faults/diagnoses", DiagnosisSummary, limit=limit, cursor=cursor)
+    return call if active is None else replace(call, query={**call.query, "active": str(active).lower()})
 
 
 def get_diagnosis(diagnosis_id: str) -> Call[DiagnosisRecord]:
@@ -158,6 +162,36 @@ def update_remediation_case(
     """Store the next state of a case."""
     headers = {**if_matching(if_match), **under_lease(held)}
     return putting(_case_path(case_id), case, headers, as_versioned(RemediationCase))
+
+
+def list_health_events(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[StoredDelivery]]:
+    """Read the newest health event of each node and switch, per outlet."""
+    return listing("/v1/faults/health-events", StoredDelivery, limit=limit, cursor=cursor)
+
+
+def get_health_event(event_id: str) -> Call[Versioned[StoredDelivery]]:
+    """Read the newest health event of one node or switch for one outlet, with the ETag for its next update."""
+    return reading(_event_path(event_id), as_versioned(StoredDelivery))
+
+
+def create_health_event(
+    event_id: str, delivery: Delivery, *, held: LeaseTerm | None = None
+) -> Call[Versioned[StoredDelivery]]:
+    """Store the first event; PreconditionFailedError if there is one."""
+    headers = {**MISSING, **under_lease(held)}
+    return putting(_event_path(event_id), delivery, headers, as_versioned(StoredDelivery), success=HTTPStatus.CREATED)
+
+
+def update_health_event(
+    event_id: str, delivery: Delivery, *, if_match: str, held: LeaseTerm | None = None
+) -> Call[Versioned[StoredDelivery]]:
+    """Store the next event, or the next state of its delivery."""
+    headers = {**if_matching(if_match), **under_lease(held)}
+    return putting(_event_path(event_id), delivery, headers, as_versioned(StoredDelivery))
+
+
+def _event_path(event_id: str) -> str:
+    return path_of("/v1/faults/health-events/{event_id}", event_id=event_id)
 
 
 def _case_path(case_id: str) -> str:

@@ -30,6 +30,7 @@ NAMES: Final[Mapping[str, Mapping[str, str]]] = {
     "put_diagnosis_expiry": {"diagnosis_id": "0197a1f0-3c1e-7aa0-9d43-52f1a4c1b2d3"},  # its answer names it
     "request_node_action": {"node": NODE},
     "put_remediation_case": {"case_id": "0197a1f0-3c1e-7aa0-9d43-52f1a4c1b2d3"},
+    "put_health_event": {"event_id": "slurm-52f1a4c1b2d30f96"},
     "put_target": {"name": "chat"},
     "put_target_status": {"name": "chat"},
     "approve_target": {"name": "chat"},
@@ -190,6 +191,11 @@ def bodies() -> Mapping[str, Any]:
             "stage": "draining",
             "since": MOMENT,
             "opened_at": MOMENT,
+        },
+        "put_health_event": {
+            "outlet": "slurm",
+            "event": {"id": "0197a1f03c1e7aa09d4352f1a4c1b2d3", "at": MOMENT, "state": "out-of-service", "node": NODE},
+            "state": "requested",
         },
         "put_target": {
             "workload": "chat",

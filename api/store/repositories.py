@@ -222,9 +222,13 @@ class DiagnosisRepository(Repository):
         row = await self._row(select(DiagnosisRow.__table__.c.bundle).where(DiagnosisRow.id == diagnosis_id))
         return row["bundle"] if row is not None else None
 
-    async def page(self, *, before_id: str | None, limit: int, project: str | None = None) -> list[DiagnosisHead]:
-        """Return the newest diagnoses before an id, of one project or of all."""
+    async def page(
+        self, *, before_id: str | None, limit: int, project: str | None = None, active_at: datetime | None = None
+    ) -> list[DiagnosisHead]:
+        """Return the newest diagnoses before an id, of one project or of all; with `active_at`, unexpired ones only."""
         query = select(*DIAGNOSIS_HEAD).order_by(DiagnosisRow.id.desc()).limit(limit)
+        if active_at is not None:
+            query = query.where(DiagnosisRow.expires_at > active_at)
         if before_id is not None:
             query = query.where(DiagnosisRow.id < before_id)
         if project is not None:

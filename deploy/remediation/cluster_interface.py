@@ -93,7 +93,7 @@ def evaluation_of(snapshot: ClusterSnapshot, *, out: AbstractSet[str], probed: M
     members = {
         node.name: MemberReport(
             pool=node.pool,
-            domains=domains_of(node),
+            domains=domains_of(node.labels),
             absent=node.name not in out and (node.draining or node.is_probe_only),
         )
         for node in nodes
@@ -102,9 +102,9 @@ def evaluation_of(snapshot: ClusterSnapshot, *, out: AbstractSet[str], probed: M
     return Evaluation(members=members, spares=spares(snapshot, nodes, out=out), probed=known)
 
 
-def domains_of(node: RayNode) -> tuple[str, ...]:
+def domains_of(labels: Mapping[str, str]) -> tuple[str, ...]:
     levels = (_NAMES.leaf, _NAMES.rack, _NAMES.pdu)
-    found = (first_set(node.labels, names) for names in levels)
+    found = (first_set(labels, names) for names in levels)
     return tuple(dict.fromkeys(name for name in found if name is not None))
 
 

@@ -4,19 +4,14 @@ A command gets FLEETWRIGHT_NODE and FLEETWRIGHT_CASE and runs in its own process
 timeout.  It runs once per case, and again only if the controller died before it stored the result.
 """
 
-import asyncio
-import os
-import shlex
-import signal
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from deploy.common.commands import run_command
 from deploy.common.errors import ActuationError
 
 HOOKS: Final = ("replace", "probe-only", "release")
-MAX_OUTPUT: Final = 300  # characters, the last ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,31 +24,13 @@ class Hooks:
         command = self.commands.get(hook)
         if command is None:
             return ""
-        environment = {**os.environ, "FLEETWRIGHT_NODE": node, "FLEETWRIGHT_CASE": case_id}
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *shlex.split(command),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-                env=environment,
-                start_new_session=True,
-            )
-        except (OSError, ValueError) as error:
-            raise ActuationError(f"hook {hook} cannot be started: {error}") from error
-        return await self._output(hook, process)
-
-    async def _output(self, hook: str, process: asyncio.subprocess.Process) -> str:
-        try:
-            async with asyncio.timeout(self.timeout_s):
-                raw, _none = await process.communicate()
-        except TimeoutError as error:
-            raise ActuationError(f"hook {hook} did not end within {self.timeout_s:g} s and was killed") from error
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # the rest of its group, also when this task is cancelled
-            await process.wait()
-        output = " ".join(raw.decode(errors="replace").split())[-MAX_OUTPUT:]
-        if process.returncode:
-            raise ActuationError(f"hook {hook} ended with status {process.returncode}: {output}")
-        return output or "done"
+        result = await run_command(
+            command,
+            name=f"hook {hook}",
+            timeout_s=self.timeout_s,
+            environment={"FLEETWRIGHT_NODE": node, "FLEETWRIGHT_CASE": case_id},
+            errors_in_output=True,
+        )
+        if result.status:
+            raise ActuationError(f"hook {hook} ended with status {result.status}: {result.message}")
+        return result.message or "done"

@@ -1,4 +1,4 @@
-"""The faults dashboard: diagnoses, detection times, quarantine, remediation and fault monitors.
+"""The faults dashboard: diagnoses, detection times, quarantine, remediation, health events and fault monitors.
 
 Fault monitors export the metrics of their jobs, the API those of diagnoses, bundles, quarantine and cases.
 """
@@ -46,6 +46,7 @@ def faults() -> Dashboard:
             Row("Quarantine", _quarantine()),
             Row("Remediation cases", _cases()),
             Row("Remediation controller", _controller()),
+            Row("Health events", _health_events()),
             Row("Fault monitors", _monitors()),
         ],
     )
@@ -209,6 +210,45 @@ def _controller() -> list[Panel]:
             "Monitored runs",
             "Training runs that the controller monitors for faults.",
             one(f"sum(fleetwright_remediation_runs_monitored{{{HERE}}})", legend="runs"),
+        ),
+    ]
+
+
+def _health_events() -> list[Panel]:
+    return [
+        steps(
+            "Forwarding leader",
+            "Forwarders that hold the lease: one, and none for some seconds after a crash.",
+            one(f"sum(fleetwright_health_events_is_leader{{{HERE}}})", legend="leaders"),
+        ),
+        durations(
+            "Last successful forwarding",
+            "Time since the last reconcile without a failure; meanwhile decisions may not have reached every system.",
+            one(
+                f"time() - max(fleetwright_health_events_last_reconcile_timestamp_seconds{{{HERE}}} > 0)",
+                legend="age",
+            ),
+            thresholds={120: Colour.WARN},
+        ),
+        bars(
+            "Delivery attempts",
+            "By system and outcome. Held: another owner has the node. Unreachable and refused events are retried.",
+            increase("fleetwright_health_events_attempts_total", by="outlet, outcome"),
+        ),
+        steps(
+            "Newest events by state",
+            "Nodes and switches per system. Requested: the forwarder runs without --act.",
+            highest("fleetwright_health_events_components", by="outlet, state"),
+        ),
+        bars(
+            "Forwarding reconciles",
+            "Reconciles of the leader, by outcome.",
+            increase("fleetwright_health_events_reconciles_total", by="outcome"),
+        ),
+        durations(
+            "Forwarding duration",
+            "Duration of a reconcile, by percentile.",
+            *quantiles("fleetwright_health_events_reconcile_duration_seconds"),
         ),
     ]
 

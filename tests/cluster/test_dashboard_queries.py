@@ -19,12 +19,14 @@ from prometheus_client import CollectorRegistry
 from api.cli.common.metrics_port import served_metrics
 from api.client import GPUS, Client, UnauthorizedError
 from api.schemas.faults import DiagnosisReport
+from api.schemas.health_events import DeliveryState, OutletName
 from api.schemas.planning_loops import PlanningLoopSpec, PlanningLoopStatus
 from api.schemas.power import CapPlanRequest, PowerBudget, SimulationRequest
 from api.schemas.quarantine import Evaluation
 from api.schemas.targets import Mode, Phase, TargetSpec, TargetStatus
 from api.server.examples import bodies
 from deploy.controller.metrics import ControllerMetrics
+from deploy.health_events.metrics import ForwarderMetrics
 from deploy.remediation.metrics import RemediationMetrics
 from fleet.sizes.histogram import SizeBuckets
 from placement.request import PlacementRequest
@@ -167,10 +169,13 @@ def _guard(server: Server, address: str, directory: Path) -> Iterator[None]:
 
 @contextmanager
 def _controllers_on_ray(address: str) -> Iterator[None]:
-    """Serve the metrics of a remediation controller after one reconcile, and of a controller that wrote to a target."""
+    """Serve the metrics of a remediation controller and of a forwarder after one reconcile, and of a controller."""
     host, port = address.split(":")
     registry, now = CollectorRegistry(), datetime.now(UTC)
     RemediationMetrics(registry).count_reconcile(ok=True, duration_s=0.1, at=now)
+    forwarder = ForwarderMetrics(registry, outlets=[OutletName.SLURM])
+    forwarder.count_reconcile(ok=True, duration_s=0.1, at=now)
+    forwarder.set_components({(OutletName.SLURM, DeliveryState.DELIVERED): 1})
     ControllerMetrics(registry).wrote(target="chat", kind="scale")
     with served_metrics(host, int(port), registry):
         yield

@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from api.jobs.metrics import JobMetrics
 from api.jobs.process_metrics import ProcessMetrics
 from api.schemas.applications import RayServeApplication
+from api.schemas.health_events import DeliveryState, OutletName
 from api.schemas.planning_loops import PlanningLoopStatus
 from api.schemas.power import PowerBudget
 from api.schemas.remediation import RemediationStage
@@ -29,6 +30,7 @@ from api.server.remediation_metrics import CaseMark
 from api.store import Failure, Store
 from deploy.controller.metrics import ControllerMetrics
 from deploy.fault_monitor.metrics import MonitorMetrics
+from deploy.health_events.metrics import ForwarderMetrics
 from deploy.remediation.metrics import RemediationMetrics
 from faults.diagnosis import Diagnosis, FaultClass
 from faults.quarantine import Decision, DecisionKind, NodeState, QuarantineState
@@ -165,6 +167,9 @@ def _exported() -> dict[str, set[str]]:
     controller.wrote(target="chat", kind="scale")
     controller.set_leader_source(lambda: True)
     RemediationMetrics(registry).count_reconcile(ok=True, duration_s=0.1, at=NOW)
+    forwarder = ForwarderMetrics(registry, outlets=[OutletName.SLURM])
+    forwarder.count_reconcile(ok=True, duration_s=0.1, at=NOW)
+    forwarder.set_components({(OutletName.SLURM, DeliveryState.DELIVERED): 1})
     pages = service.render() + render_state(_state()) + generate_latest(registry) + guard_page() + router_page()
     families = text_string_to_metric_families(pages.decode())
     samples = itertools.chain.from_iterable(family.samples for family in families)

@@ -4,7 +4,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 
 from api.jobs.bundles import text_of as unpacked
@@ -123,15 +123,22 @@ async def report_diagnosis(
 
 @router.get("/v1/faults/diagnoses", name="List diagnoses", operation_id="list_diagnoses", responses=problems())
 async def list_diagnoses(
+    *,
     service: ServiceOf,
     _principal: Reader,
     project: ProjectOf,
     paging: Paging,
+    active: Annotated[bool, Query(description="Only diagnoses that have not expired.")] = False,
 ) -> Page[DiagnosisSummary]:
     """Diagnoses, newest first."""
     before = paging.start(str)
     async with service.store.reading() as tx:
-        found = await tx.diagnoses.page(before_id=before, limit=paging.limit + 1, project=project.visible)
+        found = await tx.diagnoses.page(
+            before_id=before,
+            limit=paging.limit + 1,
+            project=project.visible,
+            active_at=service.now() if active else None,
+        )
     return paging.page([summary_of(head) for head in found], position=lambda last: last.id)
 
 

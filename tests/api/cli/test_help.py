@@ -23,7 +23,17 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "chat.yaml"
 # Their -o is a file or a folder, or their output has its own format.
 WRITERS = {"place make", "place export", "faults record", "faults diagnoses bundle", "targets table"}
 # Long-running commands, with output on sockets and in logs.
-ENDLESS = {"agent", "controller run", "faults monitor", "guard", "remediate run", "router", "serve", "worker"}
+ENDLESS = {
+    "agent",
+    "controller run",
+    "faults forward",
+    "faults monitor",
+    "guard",
+    "remediate run",
+    "router",
+    "serve",
+    "worker",
+}
 HEAVY = {"aiosqlite", "alembic", "deploy", "fastapi", "httpx", "kubernetes", "planner", "sqlalchemy", "uvicorn"}
 
 
@@ -69,6 +79,7 @@ def test_the_set_of_commands_is_complete() -> None:
         *("power simulations list", "power simulations show"),
         *("power plans list", "power plans show"),
         *("faults replay", "faults simulate", "faults record", "faults monitor", "faults paths"),
+        *("faults forward", "faults health-events"),
         *("faults simulations list", "faults simulations show"),
         *(f"faults diagnoses {verb}" for verb in ("list", "show", "bundle", "replay", "report")),
         *("remediate run", "remediate cases", "remediate case"),

@@ -7,6 +7,7 @@ from api.client import operations
 from api.client.calls import Call
 from api.schemas.fault_paths import PathsRequest
 from api.schemas.faults import DiagnosisReport, FaultSimulationRequest
+from api.schemas.health_events import Delivery
 from api.schemas.quarantine import Evaluation
 from api.schemas.remediation import CaseSpec
 from api.server.examples import bodies
@@ -18,10 +19,12 @@ FAULT_SIMULATION = FaultSimulationRequest.model_validate(bodies()["create_fault_
 PATHS = PathsRequest.model_validate(bodies()["plan_fault_paths"])
 EVALUATION = Evaluation.model_validate(bodies()["evaluate_quarantine"])
 CASE = CaseSpec.model_validate(bodies()["put_remediation_case"])
+DELIVERY = Delivery.model_validate(bodies()["put_health_event"])
+DELIVERY_ID = "slurm-0123456789abcdef"
 
 FAULT_EXAMPLES: dict[str, list[Call[Any]]] = {
     "report_diagnosis": [faults.report_diagnosis(REPORT)],
-    "list_diagnoses": [faults.list_diagnoses()],
+    "list_diagnoses": [faults.list_diagnoses(), faults.list_diagnoses(active=True)],
     "get_diagnosis": [faults.get_diagnosis("v")],
     "set_diagnosis_expiry": [faults.set_diagnosis_expiry("v", expires_in_s=1.0)],
     "get_diagnosis_bundle": [faults.get_diagnosis_bundle("v")],
@@ -41,4 +44,8 @@ FAULT_EXAMPLES: dict[str, list[Call[Any]]] = {
     "get_remediation_case": [faults.get_remediation_case("c")],
     "open_remediation_case": [faults.open_remediation_case("c", CASE)],
     "update_remediation_case": [faults.update_remediation_case("c", CASE, if_match='"1-a"')],
+    "list_health_events": [faults.list_health_events()],
+    "get_health_event": [faults.get_health_event(DELIVERY_ID)],
+    "create_health_event": [faults.create_health_event(DELIVERY_ID, DELIVERY)],
+    "update_health_event": [faults.update_health_event(DELIVERY_ID, DELIVERY, if_match='"1-a"')],
 }

@@ -28,6 +28,7 @@ SHARED_READS = {
     *("list_power_trees", "get_power_tree", "list_power_budgets", "get_power_budget"),
     *("get_freeze", "list_leases", "get_lease"),
     *("get_quarantine", "get_quarantine_rules", "list_remediation_cases", "get_remediation_case"),
+    *("list_health_events", "get_health_event"),
 }
 # Compute something and store nothing.
 WITHOUT_TRACE = {
