@@ -1,10 +1,10 @@
-"""Continuous planning on days and hours of public traces: cost over a clairvoyant planner, and windows short of replicas.
+"""Continuous planning on days and hours of public traces: cost over a clairvoyant planner, and too few replicas.
 
 One GPU type and one size of requests, so that every policy is one count of replicas per window of a minute; a replica
-serves 1 request/s of the trace's mean sizes, at 85 % utilisation.  Traces are scaled to a mean of `REPLICAS` replicas.  A
-decision after window t changes the count of window t + 1 where it shrinks, and of t + 1 + WARM_UP where it grows; warming
-replicas are paid for.  `short` counts windows in which the ready replicas were fewer than the demand needs; the target is
-at most one minus the planned quantile.
+serves 1 request/s of the trace's mean sizes, at 85 % utilisation.  Traces are scaled to a mean of `REPLICAS` replicas.
+A decision after window t changes the count of window t + 1 where it shrinks, and of t + 1 + WARM_UP where it grows;
+warming replicas are paid for.  `short` counts windows in which the ready replicas were fewer than the demand needs; the
+target is at most one minus the planned quantile.
 
     clairvoyant      the cheapest counts that are never short, with the whole trace known and the same warm-up
     Fleetwright      `planner.planning_loop`: forecast, stability, one change per window at most
@@ -76,7 +76,8 @@ def _minutes(rates: Floats, *, seed: int) -> Floats:
     at = np.arange(0, len(rates) - 1, 0.1)
     course = np.interp(at, np.arange(len(rates)), rates)
     scale = REPLICAS / course.mean()
-    return np.random.default_rng(seed).poisson(course * scale * WINDOW_S) / WINDOW_S / scale
+    counts: Floats = np.random.default_rng(seed).poisson(course * scale * WINDOW_S) / WINDOW_S / scale
+    return counts
 
 
 def _rows(day: Day) -> list[Row]:
@@ -186,7 +187,7 @@ def llm_d(demand: Floats) -> list[int]:
 
 
 def _first(demand: Floats) -> int:
-    return max(1, floor(demand[0] / UTILISATION) + 1)
+    return max(1, floor(float(demand[0]) / UTILISATION) + 1)
 
 
 def _allocation(count: int) -> tuple[Allocation, ...]:

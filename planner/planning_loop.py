@@ -49,7 +49,7 @@ class LoopSettings:
     quantile: float = 0.95
     band: float = 0.05
     patience: int = 6
-    margin: float = 0.0  # the forecast is a quantile already
+    margin: float = 0.02  # besides the quantile, so that a slow rise is not followed replica by replica
     size_windows: int = 6
 
     @property

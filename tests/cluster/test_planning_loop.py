@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from api.schemas.planning_loops import LoopPhase
+from api.schemas.planning_loops import LoopPhase, PlanningLoopStatus
 from deploy.emulator.trace_player import Change, PlayReport, TracePlayer, changed
 from fleet.traces import Trace
 from tests.testbed.planning import GPU, SCALE, WINDOW_S, PlanningScene, planning_scene, traffic
@@ -39,6 +39,10 @@ def played(scene: PlanningScene, trace: Trace) -> Iterator[list[PlayReport]]:
         future.result()
 
 
+def wanted(status: PlanningLoopStatus) -> int:
+    return status.wanted.get("chat", {}).get(GPU, 0)
+
+
 def windows(count: float) -> float:
     """Model seconds of this many windows."""
     return count * WINDOW_S * SCALE
@@ -56,14 +60,14 @@ class TestShift:
             first = len(scene.statuses)
             after = wait_for(
                 lambda: scene.statuses,
-                lambda found: any(each.wanted["chat"][GPU] >= 1.8 * before for each in found[first:]),
+                lambda found: any(wanted(each) >= 1.8 * before for each in found[first:]),
                 what="more replicas after the shift",
                 timeout_s=60,
             )
         (report,) = reports
         shifted = [each.demand["chat"].arrivals_rps for each in after if "chat" in each.demand]
         position = next(n for n, rate in enumerate(shifted) if rate > 1.3 * 5 * SCALE)
-        followed = [each.wanted["chat"][GPU] for each in after if "chat" in each.demand][position:]
+        followed = [wanted(each) for each in after if "chat" in each.demand][position:]
         assert max(followed[:2]) >= 1.8 * before  # the first window with the new load, or the next
         counts = scene.fleet.counts.requests
         assert (counts.dropped, report.failed) == (0, 0)
