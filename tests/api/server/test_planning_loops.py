@@ -1,5 +1,6 @@
 """Planning loops, the reports on them, and the plans that the controller sets over HTTP."""
 
+import asyncio
 from typing import Any
 
 import httpx
@@ -271,6 +272,24 @@ class TestPlans:
             old = await set_plan(admin, plan_id)
             new = await set_plan(admin, plan_id, version=2)
         assert (old.status_code, new.status_code) == (409, 200)
+
+    async def test_a_write_of_an_operator_at_the_same_time_is_not_lost(self, service: RunningService) -> None:
+        await with_loop(service, APPLYING)
+        plan_id = await stored_plan(service)
+        async with service.client() as admin:
+            await claim(admin, "controller", "a", CREATE)
+            found = await admin.get("/v1/targets/chat")
+            change, current = TARGET | {"min_replicas": 3}, {"If-Match": found.headers["etag"]}
+            written, *by_loop = await asyncio.gather(
+                admin.put("/v1/targets/chat", json=change, headers=current),
+                set_plan(admin, plan_id),
+                set_plan(admin, plan_id),
+            )
+            after = (await admin.get("/v1/targets/chat")).json()
+        assert [answer.status_code for answer in by_loop] == [200, 200], "the operator leaves the plan as expected"
+        assert written.status_code in {200, 412}
+        kept = (after["version"], after["spec"]["min_replicas"], after["spec"]["plan_id"])
+        assert kept == ((3, 3, plan_id) if written.status_code == 200 else (2, 1, plan_id))
 
     async def test_an_unknown_plan_or_target_changes_nothing(self, sqlite_service: RunningService) -> None:
         await with_loop(sqlite_service, APPLYING)
