@@ -19,6 +19,7 @@ from api.schemas.targets import Mode, Phase, Target, TargetStatus
 from api.server.fault_metrics import FaultMetrics, FaultState, fault_metrics
 from api.server.power_metrics import PowerState, power_metrics
 from api.server.remediation_metrics import CaseMark, remediation_metrics
+from api.server.wanted import wanted_metrics
 from api.store import Failure, LaneCount, WorkerRecord
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -152,6 +153,7 @@ class _StateCollector(Collector):
             documents.add_metric([kind], number)
         yield documents
         yield from _target_metrics(state)
+        yield from wanted_metrics([(each.target, each.status) for each in state.targets], state.at)
         yield from power_metrics(state.power, state.at)
         yield from fault_metrics(state.faults, state.at)
         yield from remediation_metrics(state.remediation, state.at)

@@ -1,7 +1,6 @@
 """`/livez`, `/readyz`, `/metrics`: for orchestrators and Prometheus, without a token and without secrets."""
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
@@ -13,11 +12,10 @@ from fastapi.responses import Response
 
 from api.jobs.diagnoses import read_report
 from api.schemas.power import POWER_PLANS
-from api.schemas.targets import Freeze, TargetStatus
+from api.schemas.targets import Freeze
 from api.server.catalogues import ALL
 from api.server.fault_metrics import ActiveFault, FaultState
-from api.server.metrics import CONTENT_TYPE, FleetState, ReportedTarget, render_state
-from api.server.newest_version_cache import NewestVersionCache
+from api.server.metrics import CONTENT_TYPE, FleetState, render_state
 from api.server.openapi import Responses, problems
 from api.server.power_metrics import PowerState
 from api.server.power_trees import BUDGETS
@@ -25,6 +23,7 @@ from api.server.problems import ProblemError
 from api.server.quarantine import MAX_ACTIVE, load_state, rules_in_force
 from api.server.remediation import CASES
 from api.server.remediation_metrics import mark_of
+from api.server.reported_targets import parse_reports
 from api.server.service import Service, ServiceOf
 from api.server.targets import FREEZE, TARGETS
 from api.server.versioned import current
@@ -85,8 +84,7 @@ async def _render(service: Service) -> bytes:
     state, targets, reports = await _read(service)
 
     def parse_and_render() -> bytes:  # for thousands of targets, a good part of a second
-        reported = _reported(targets, {report.target: report for report in reports})
-        return service.metrics.render() + render_state(replace(state, targets=list(reported)))
+        return service.metrics.render() + render_state(replace(state, targets=parse_reports(targets, reports)))
 
     pages = [await page() for page in service.metrics.pages]
     return b"".join([await asyncio.to_thread(parse_and_render), *pages])
@@ -117,20 +115,6 @@ async def _read(service: Service) -> tuple[FleetState, list[DocumentRecord], lis
     except DatabaseUnavailableError as error:
         service.database_health.log_failure(error)
         return FleetState(at=service.now(), database_up=False), [], []
-
-
-# Most targets have not changed since the last scrape.
-_PARSED_TARGETS = NewestVersionCache(lambda target: TARGETS.show(TARGETS.entry(target)), max_documents=4096)
-
-
-def _reported(targets: Sequence[DocumentRecord], reports: Mapping[str, StatusRecord]) -> Iterator[ReportedTarget]:
-    for target in targets:
-        report = reports.get(target.name)
-        yield ReportedTarget(
-            target=_PARSED_TARGETS.get(target),
-            status=read_stored(TargetStatus, report.body) if report is not None else None,
-            reported_at=report.reported_at if report is not None else None,
-        )
 
 
 async def _newest_caps(tx: Transaction) -> CapPlan | None:
