@@ -134,7 +134,17 @@ HELM: Final = Tools(
     stamps=("helm.sh/helm/v4/internal/version.version={version}",),
 )
 
-ALL: Final = (KUBERNETES, KUBERAY, KUEUE, HELM)
+AUTOSCALERS: Final = Tools(
+    directory=MODULES / "autoscalers",
+    fixtures=("prometheus_adapter", "gjson"),
+    released_as="sigs.k8s.io/prometheus-adapter",
+    programs={
+        "prometheus-adapter": "sigs.k8s.io/prometheus-adapter/cmd/adapter",
+        "gjson": "fleetwright.invalid/tests/controlplane/autoscalers/gjson",
+    },
+)
+
+ALL: Final = (KUBERNETES, KUBERAY, KUEUE, HELM, AUTOSCALERS)
 
 
 def build(tools: Tools, into: Path) -> None:
