@@ -22,6 +22,7 @@ from api.schemas.faults import DiagnosisReport
 from api.schemas.power import CapPlanRequest, PowerBudget, SimulationRequest
 from api.schemas.quarantine import Evaluation
 from api.schemas.targets import Mode, Phase, TargetSpec, TargetStatus
+from api.schemas.wanted import WantedCounts
 from deploy.controller.metrics import ControllerMetrics
 from deploy.remediation.metrics import RemediationMetrics
 from fleet.sizes.histogram import SizeBuckets
@@ -189,12 +190,13 @@ def _monitor(address: str, directory: Path) -> Process:
 
 def _use(client: Client) -> None:
     gpu = client.get_document(GPUS).document.gpus[0].name
-    client.create_plan(_request(gpu))
+    plan = client.create_plan(_request(gpu))
     client.create_placement(PlacementRequest(loads=((4.0, 2.0, 1.0, 1.0),), slots=6, gpus=2, nodes=1))
     spec = TargetSpec.model_validate(
         {
             "workload": "chat",
-            "mode": Mode.APPLY,
+            "mode": Mode.RECOMMEND,
+            "plan_id": plan.id,
             "application": {
                 "dashboard_url": f"http://{LOOPBACK}:8265",
                 "application": "chat",
@@ -203,7 +205,9 @@ def _use(client: Client) -> None:
         }
     )
     client.create_target("chat", spec)
-    status = TargetStatus(phase=Phase.APPLYING, observed_at=datetime.now(UTC), planned={gpu: 3}, applied={gpu: 2})
+    now = datetime.now(UTC)
+    wanted = WantedCounts(plan_id=plan.id, at=now, replicas={gpu: 3})
+    status = TargetStatus(phase=Phase.RECOMMENDED, observed_at=now, planned={gpu: 3}, applied={gpu: 2}, wanted=wanted)
     client.report_target_status("chat", status)
     tree = two_rows(pdu_w=67_500.0, row_w=60_000.0)
     client.create_power_plan(CapPlanRequest(tree=tree))

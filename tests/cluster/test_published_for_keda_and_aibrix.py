@@ -79,7 +79,7 @@ def test_our_examples_are_admitted_whole(peers_api: KubeApi, example: str) -> No
 @needs_contracts
 @pytest.mark.parametrize(
     "sample",
-    ["optimizer-kpa.yaml", "deepseek-coder-7b-l20-podautoscaler.yaml", "deepseek-coder-7b-v100-podautoscaler.yaml"],
+    ["optimizer-kpa", "deepseek-coder-7b-l20-podautoscaler", "deepseek-coder-7b-v100-podautoscaler"],
 )
 def test_the_page_that_a_sample_of_aibrix_names_has_its_metric(
     peers_api: KubeApi, start_server: StartServer, sqlite_url: str, sample: str
