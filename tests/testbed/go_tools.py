@@ -61,7 +61,10 @@ class Tools:
         """Return a short digest of everything that the build depends on."""
         manifests = {name: [chosen.module, chosen.patterns] for name, chosen in self.manifests.items()}
         recipe = json.dumps([platform.machine(), dict(self.programs), manifests, self.stamps])
-        return hashlib.sha256("\0".join([self._read("go.mod"), self._read("go.sum"), recipe]).encode()).hexdigest()[:12]
+        own = [path.read_text() for path in sorted(self.directory.rglob("*.go"))]
+        return hashlib.sha256(
+            "\0".join([self._read("go.mod"), self._read("go.sum"), recipe, *own]).encode()
+        ).hexdigest()[:12]
 
     def link_flags(self) -> str:
         major, minor, _ = self.version.removeprefix("v").split(".", 2)

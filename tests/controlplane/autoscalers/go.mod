@@ -2,7 +2,10 @@ module fleetwright.invalid/tests/controlplane/autoscalers
 
 go 1.26.0
 
-tool sigs.k8s.io/prometheus-adapter/cmd/adapter
+tool (
+	fleetwright.invalid/tests/controlplane/autoscalers/gjson
+	sigs.k8s.io/prometheus-adapter/cmd/adapter
+)
 
 require github.com/tidwall/gjson v1.19.0
 
