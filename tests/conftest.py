@@ -33,6 +33,7 @@ pytest_plugins = [
     "tests.testbed.ray_serve",
     "tests.testbed.postgres",
     "tests.testbed.prometheus",
+    "tests.testbed.prometheus_adapter",
 ]
 
 # Modules and collected tests live for the whole run, so the garbage collector skips them.

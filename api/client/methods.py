@@ -237,6 +237,7 @@ class Methods:
     preview_target = Method(operations.preview_target)
     delete_target = Method(operations.delete_target)
     get_target_status = Method(operations.get_target_status)
+    get_wanted_replicas = Method(operations.get_wanted_replicas)
     report_target_status = Method(operations.report_target_status)
     approve_target = Method(operations.approve_target)
     list_planning_loops = Method(planning_loop_operations.list_planning_loops)

@@ -42,6 +42,7 @@ from api.schemas.power import POWER_PLANS, POWER_SIMULATIONS, PowerBudget, Store
 from api.schemas.sweeps import SWEEPS
 from api.schemas.target_state import Approval, ApprovalRequest
 from api.schemas.targets import Freeze, ReportedStatus, Target, TargetPreview, TargetSpec, TargetStatus
+from api.schemas.wanted import WantedReplicas
 from fleet.gpus import GpuCatalogue
 from fleet.models import ModelCatalogue
 from fleet.offers import PriceSheet
@@ -243,6 +244,11 @@ def delete_target(name: str, *, if_match: str) -> Call[None]:
 def get_target_status(name: str) -> Call[TargetStatus]:
     """Read the last report on a target; NotFoundError before the first."""
     return reading(f"{_target_path(name)}/status", as_type(TargetStatus))
+
+
+def get_wanted_replicas(name: str) -> Call[WantedReplicas]:
+    """Read the counts that an external autoscaler should run; NotFoundError where the target publishes none."""
+    return reading(f"{_target_path(name)}/wanted", as_type(WantedReplicas))
 
 
 def report_target_status(name: str, status: TargetStatus, *, held: LeaseTerm | None = None) -> Call[None]:

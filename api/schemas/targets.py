@@ -18,6 +18,7 @@ from api.schemas.names import Name, PartName, Replicas, Text
 from api.schemas.probes import HealthProbe, Seconds
 from api.schemas.projects import DEFAULT_PROJECT
 from api.schemas.target_state import Approval, Digest, TargetState
+from api.schemas.wanted import WantedCounts
 from fleet.documents import Frozen, RuleError
 from planner.request import Name as WorkloadName
 
@@ -146,6 +147,10 @@ class TargetStatus(Frozen):
     state: TargetState | None = Field(default=None, description="Null in a report: the stored state stays unchanged.")
     expert_maps: dict[PartName, ExpertMapStatus] = Field(
         default_factory=dict, max_length=100, description="Part -> progress of its expert placement."
+    )
+    wanted: WantedCounts | None = Field(
+        default=None,
+        description="Counts for an external autoscaler, in mode `recommend`; null in a report: the stored ones stay.",
     )
     approval: Approval | None = Field(
         default=None, description="The last approval; set by the API, ignored in a report."

@@ -46,6 +46,7 @@ from api.server.routes import (
     stored_plans,
     targets,
     tokens,
+    wanted,
 )
 from api.server.routes.catalogues import catalogue_routes
 from api.server.routes.computations import computation_routes
@@ -94,6 +95,7 @@ def create_app(
         token_cache=TokenCache(store=store, monotonic_s=monotonic_s),
         events=EventFeed(store=store, settings=settings),
         metrics_page=SharedPage(interval_s=settings.metrics_interval_s, monotonic_s=monotonic_s),
+        published_objects=SharedPage(interval_s=settings.metrics_interval_s, monotonic_s=monotonic_s),
     )
     limiter = RateLimiter(per_s=settings.rate_limit_per_s, burst=settings.rate_limit_burst, monotonic_s=monotonic_s)
     access_audit = AccessAudit(store=store, level=settings.audit_level, now=now)
@@ -151,6 +153,7 @@ def _api_routes() -> list[BaseRoute]:
         health.router,
         freeze.router,
         targets.router,
+        wanted.router,
         leases.router,
         planning_loops.router,
         quarantine.router,
@@ -216,6 +219,7 @@ def _lifespan(
         await service.jobs.close()
         await service.events.close()
         await service.metrics_page.close()
+        await service.published_objects.close()
         await service.body_checker.close()
         if reviewer is not None:
             await reviewer.close()

@@ -20,6 +20,7 @@ from api.server.fault_metrics import FaultMetrics, FaultState, fault_metrics
 from api.server.planning_loop_metrics import ReportedLoop, planning_loop_metrics
 from api.server.power_metrics import PowerState, power_metrics
 from api.server.remediation_metrics import CaseMark, remediation_metrics
+from api.server.wanted import wanted_metrics
 from api.store import Failure, LaneCount, WorkerRecord
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -155,6 +156,7 @@ class _StateCollector(Collector):
         yield documents
         yield from _target_metrics(state)
         yield from planning_loop_metrics(state.planning_loops, state.at)
+        yield from wanted_metrics([(each.target, each.status) for each in state.targets], state.at)
         yield from power_metrics(state.power, state.at)
         yield from fault_metrics(state.faults, state.at)
         yield from remediation_metrics(state.remediation, state.at)

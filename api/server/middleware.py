@@ -66,7 +66,7 @@ class RequestObserver:
         given = Headers(scope=scope).get(REQUEST_ID, "")
         request_id = given if REQUEST_ID_FORM.fullmatch(given) else new_id(self._now())
         with request_context(request_id):
-            if scope["path"] in ROUTINE_PATHS:
+            if _is_probe(scope["path"]):
                 await self._handle(scope, receive, send, request_id=request_id)
                 return
             parent = Headers(scope=scope).get(TRACEPARENT)
@@ -171,7 +171,11 @@ def _shutting_down() -> ProblemError:
 def _is_routine(path: str) -> bool:
     """Check whether a request is a probe, a scrape or from this process: frequent, so logged only on failure."""
     actor: str = structlog.contextvars.get_contextvars().get("actor", "")
-    return path in ROUTINE_PATHS or actor.startswith("system:")
+    return _is_probe(path) or actor.startswith("system:")
+
+
+def _is_probe(path: str) -> bool:
+    return path in ROUTINE_PATHS or path.startswith("/metrics/")
 
 
 class HeadAsGet:

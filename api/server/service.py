@@ -17,6 +17,7 @@ from api.server.metrics import ServiceMetrics
 from api.server.settings import Settings
 from api.server.shared_page import SharedPage
 from api.server.token_cache import TokenCache
+from api.server.wanted import PublishedObjects
 from api.store import Store, Transaction
 
 
@@ -30,7 +31,8 @@ class Service:
     now: Callable[[], datetime]
     monotonic_s: Callable[[], float]
     schema_head: str
-    metrics_page: SharedPage
+    metrics_page: SharedPage[bytes]
+    published_objects: SharedPage[PublishedObjects]
     token_cache: TokenCache
     events: EventFeed
     body_budget: BodyBudget = field(default_factory=BodyBudget)

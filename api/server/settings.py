@@ -4,13 +4,15 @@ import importlib.util
 import ipaddress
 from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from api.schemas.names import Name
 from api.schemas.tokens import TokenScope
+from api.server.wanted import Dialect
 from fleet.documents import Frozen
 
 
@@ -70,6 +72,10 @@ class Settings(BaseSettings):
 
     log_format: LogFormat = LogFormat.JSON
     """JSON objects, or lines for a console."""
+
+    publish: Annotated[frozenset[Dialect], NoDecode] = frozenset()
+    """Dialects of other autoscalers in which wanted replica counts are served without a token: `llm-d`, `aibrix`, or
+    both with a comma."""
 
     target_hosts: str = ""
     """Hosts that the controller inside the service calls for targets: names, suffixes (`.svc`), addresses and networks;
@@ -211,6 +217,11 @@ class Settings(BaseSettings):
 
     result_reuse_s: float = Field(default=3600.0, ge=0, le=30 * 86_400)
     """A result of the same request and catalogues is copied instead of solved again for this long; 0: never."""
+
+    @field_validator("publish", mode="before")
+    @classmethod
+    def _split_dialects(cls, value: object) -> object:
+        return [each.strip() for each in value.split(",") if each.strip()] if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _require_loopback_without_tokens(self) -> "Settings":

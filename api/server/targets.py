@@ -13,6 +13,7 @@ from api.schemas.plans import PLANS
 from api.schemas.target_hosts import never_called, plain_address
 from api.schemas.target_state import Approval, ApprovalRequest
 from api.schemas.targets import Freeze, Mode, Target, TargetPreview, TargetSpec, TargetStatus
+from api.schemas.wanted import WantedCounts
 from api.server.auth import LOOPBACK
 from api.server.collections import AuditVerbs, Collection, Entry, Preview
 from api.server.differences import changes
@@ -127,23 +128,38 @@ async def keep_report(
     project: ProjectAccess = WHOLE_FLEET,
     held: LeaseTerm | None = None,
 ) -> None:
-    """Store a report.  Where it has no state, the stored state and approval stay."""
+    """Store a report.  Where it has no state, the stored state and approval stay; so do the wanted counts."""
     refuse_absurd_time(report.observed_at, now=service.now())
     async with service.store.transaction() as tx:
         await tx.audit.lock()  # otherwise the target could be deleted between the read and the write
-        owner = (await TARGETS.get(tx, name, project=project)).project
+        target = await TARGETS.get(tx, name, project=project)
         await refuse_stale(tx, lease=CONTROLLER_LEASE, held=held, actor=actor)
-        before = await _report(tx, name)
-        if before is not None:
-            report = report.model_copy(update={"state": report.state or before.state, "approval": before.approval})
-        else:
-            report = report.model_copy(update={"approval": None})
+        before = await read_report(tx, name)
+        kept = {
+            "state": report.state or (before.state if before is not None else None),
+            "approval": before.approval if before is not None else None,
+            "wanted": await _wanted(
+                tx,
+                target.spec,
+                reported=report.wanted,
+                stored=before.wanted if before is not None else None,
+                now=service.now(),
+            ),
+        }
+        report = report.model_copy(update=kept)
         await _put(tx, service, name, report, reported_by=actor)
         if before is None or _audited_part(before) != _audited_part(report):
-            detail = report.model_dump(mode="json", exclude={"observed_at", "state", "approval"})
+            detail = report.model_dump(mode="json", exclude={"observed_at", "state", "approval", "wanted"})
             detail["verified_plan_id"] = _verified(report)
+            if report.wanted is not None:
+                detail["wanted"] = report.wanted.replicas
             await service.audit(
-                tx, actor=actor, action="target.reported", subject=f"targets/{name}", detail=detail, project=owner
+                tx,
+                actor=actor,
+                action="target.reported",
+                subject=f"targets/{name}",
+                detail=detail,
+                project=target.project,
             )
 
 
@@ -186,7 +202,23 @@ async def approve(
         return approval
 
 
-async def _report(tx: Transaction, name: str) -> TargetStatus | None:
+async def _wanted(
+    tx: Transaction, spec: TargetSpec, *, reported: WantedCounts | None, stored: WantedCounts | None, now: datetime
+) -> WantedCounts | None:
+    """Return the counts to publish: the last ones stay while reconciles fail, or a freeze forbids other ones."""
+    if spec.mode is not Mode.RECOMMEND or spec.plan_id is None:
+        return None
+    if reported is None:
+        return stored
+    if stored is None or stored.replicas != reported.replicas:
+        freeze = read_stored(Freeze, (await current(tx, FREEZE)).body or "")
+        if freeze.frozen:
+            return stored
+    return reported.model_copy(update={"at": now})
+
+
+async def read_report(tx: Transaction, name: str) -> TargetStatus | None:
+    """Return the last report on a target."""
     found = await tx.statuses.get(name)
     return read_stored(TargetStatus, found.body) if found is not None else None
 
@@ -248,4 +280,5 @@ def _verified(report: TargetStatus) -> str | None:
 
 def _audited_part(report: TargetStatus) -> tuple[object, ...]:
     """Return the part of a report whose change is audited."""
-    return report.phase, report.plan_id, report.planned, report.changes, report.settings, _verified(report)
+    wanted = report.wanted.replicas if report.wanted is not None else None
+    return report.phase, report.plan_id, report.planned, report.changes, report.settings, _verified(report), wanted

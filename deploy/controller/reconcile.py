@@ -173,12 +173,14 @@ class Reconciler:
         return plan
 
     def _recommend(self, state: ReconcileState, plan: PlanRecord, *, in_place: bool) -> Outcome:
-        """Report the change set at most, because the mode allows no write."""
-        if in_place or self._only_observes(state.target):
+        """Report the change set and the counts to publish at most, because the mode allows no write."""
+        if self._only_observes(state.target):
             return Phase.OBSERVED, state.notes()
-        check_fresh(plan, now=self.clock.now(), max_age_s=self.settings.plan_max_age_s)
-        state.compute_digest()
-        return Phase.RECOMMENDED, state.notes()
+        if not in_place:
+            check_fresh(plan, now=self.clock.now(), max_age_s=self.settings.plan_max_age_s)
+            state.compute_digest()
+        state.publishes = True
+        return Phase.OBSERVED if in_place else Phase.RECOMMENDED, state.notes()
 
     async def _verify(self, state: ReconcileState) -> Outcome:
         """The plan is in place.  If the target is healthy too, this is the plan to roll back to later."""

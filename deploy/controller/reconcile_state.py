@@ -7,6 +7,7 @@ from datetime import datetime
 from api.schemas.expert_maps import ExpertMapStatus
 from api.schemas.target_state import Approval, TargetState
 from api.schemas.targets import Change, Phase, Target, TargetStatus
+from api.schemas.wanted import WantedCounts
 from deploy.actuators.base import Drain, Replicas, Step, TargetSnapshot
 from deploy.common.text import digest_of_json, joined, one_line
 from deploy.controller.config_changes import ConfigChange, final_changes
@@ -62,6 +63,7 @@ class ReconcileState:
     plan_id: str | None = None  # the plan pursued; not the target's plan while that one is refused
     planned: Replicas = field(default_factory=dict)
     wanted: Replicas = field(default_factory=dict)  # the planned replicas, raised to the target's min_replicas
+    publishes: bool = False  # the wanted replicas are for an external autoscaler
     settings_digest: str | None = None  # of all configuration that the plan pursued wants
     config_changes: tuple[ConfigChange, ...] = ()  # those that are left
     digest: str | None = None
@@ -98,7 +100,13 @@ class ReconcileState:
             digest=self.digest if with_changes else None,
             state=self.target_state if self.stored is not None else None,
             expert_maps=dict(self.expert_maps),
+            wanted=self._published(now) if phase is not Phase.FAILED else None,
         )
+
+    def _published(self, now: datetime) -> WantedCounts | None:
+        if not self.publishes or not self.wanted:
+            return None
+        return WantedCounts(plan_id=self.target_plan_id, at=now, replicas=dict(self.wanted))
 
     def notes(self) -> str | None:
         """Return the facts that every report on the target contains."""

@@ -159,6 +159,19 @@ def _targets() -> list[Panel]:
             highest("fleetwright_target_status_age_seconds", by="target", where=ON_TARGET),
             thresholds={STALE_S: Colour.BAD},
         ),
+        steps(
+            "Replicas wanted by autoscalers",
+            "Counts that external autoscalers read, of targets in mode recommend.",
+            one(_replicas("wanted"), legend="{{target}} {{gpu}}"),
+            width=12,
+        ),
+        durations(
+            "Age of the wanted replicas",
+            "Time since a reconcile last confirmed them; they stay while reconciles fail and during a freeze.",
+            highest("fleetwright_target_wanted_age_seconds", by="target", where=ON_TARGET),
+            thresholds={STALE_S: Colour.BAD},
+            width=12,
+        ),
     ]
 
 

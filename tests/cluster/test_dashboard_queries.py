@@ -24,6 +24,7 @@ from api.schemas.planning_loops import PlanningLoopSpec, PlanningLoopStatus
 from api.schemas.power import CapPlanRequest, PowerBudget, SimulationRequest
 from api.schemas.quarantine import Evaluation
 from api.schemas.targets import Mode, Phase, TargetSpec, TargetStatus
+from api.schemas.wanted import WantedCounts
 from api.server.examples import bodies
 from deploy.controller.metrics import ControllerMetrics
 from deploy.health_events.metrics import ForwarderMetrics
@@ -196,12 +197,13 @@ def _monitor(address: str, directory: Path) -> Process:
 
 def _use(client: Client) -> None:
     gpu = client.get_document(GPUS).document.gpus[0].name
-    client.create_plan(_request(gpu))
+    plan = client.create_plan(_request(gpu))
     client.create_placement(PlacementRequest(loads=((4.0, 2.0, 1.0, 1.0),), slots=6, gpus=2, nodes=1))
     spec = TargetSpec.model_validate(
         {
             "workload": "chat",
-            "mode": Mode.APPLY,
+            "mode": Mode.RECOMMEND,
+            "plan_id": plan.id,
             "application": {
                 "dashboard_url": f"http://{LOOPBACK}:8265",
                 "application": "chat",
@@ -211,7 +213,9 @@ def _use(client: Client) -> None:
         }
     )
     client.create_target("chat", spec)
-    status = TargetStatus(phase=Phase.APPLYING, observed_at=datetime.now(UTC), planned={gpu: 3}, applied={gpu: 2})
+    now = datetime.now(UTC)
+    wanted = WantedCounts(plan_id=plan.id, at=now, replicas={gpu: 3})
+    status = TargetStatus(phase=Phase.RECOMMENDED, observed_at=now, planned={gpu: 3}, applied={gpu: 2}, wanted=wanted)
     client.report_target_status("chat", status)
     loop = PlanningLoopSpec(request=_request(gpu), targets={"chat": "chat"})
     client.create_planning_loop("chat", loop)

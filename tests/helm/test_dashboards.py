@@ -20,7 +20,8 @@ from api.schemas.health_events import DeliveryState, OutletName
 from api.schemas.planning_loops import PlanningLoopStatus
 from api.schemas.power import PowerBudget
 from api.schemas.remediation import RemediationStage
-from api.schemas.targets import Phase, Target, TargetSpec, TargetStatus
+from api.schemas.targets import Mode, Phase, Target, TargetSpec, TargetStatus
+from api.schemas.wanted import WantedCounts
 from api.server.examples import bodies
 from api.server.fault_metrics import ActiveFault, FaultState
 from api.server.metrics import FleetState, ReportedTarget, ServiceMetrics, render_state
@@ -187,8 +188,12 @@ def _state() -> FleetState:
     application = RayServeApplication.model_validate(
         {"dashboard_url": "http://ray.invalid:8265", "application": "chat", "deployments": {"H100": "h100"}}
     )
-    target = Target(name="chat", version=1, spec=TargetSpec(workload="chat", application=application))
-    status = TargetStatus(phase=Phase.APPLIED, observed_at=NOW, planned={"H100": 2}, applied={"H100": 2})
+    spec = TargetSpec(workload="chat", application=application, mode=Mode.RECOMMEND, plan_id="plan")
+    target = Target(name="chat", version=1, spec=spec)
+    wanted = WantedCounts(plan_id="plan", at=NOW, replicas={"H100": 2})
+    status = TargetStatus(
+        phase=Phase.OBSERVED, observed_at=NOW, planned={"H100": 2}, applied={"H100": 2}, wanted=wanted
+    )
     reported = ReportedTarget(target=target, status=status, reported_at=NOW)
     budget = PowerBudget(limit_w=9000.0, expires_at=NOW + timedelta(minutes=3))
     power = PowerState(budgets=[("row-a", budget)], plan=cap_plan())

@@ -23,6 +23,7 @@ COMPLETE: Final = "testbed.fleetwright/complete"
 ISSUER: Final = "https://kubernetes.default.svc"
 SERVICE_CIDR: Final = "10.96.0.0/16"
 NODE_LEASE_S: Final = 40
+FRONT_PROXY: Final = "front-proxy"
 KILL_AFTER_S: Final = 0.5  # an API server drains open watches for up to a minute, but its data is discarded here
 
 Flags = Mapping[str, object]
@@ -101,6 +102,21 @@ def api_server_flags(ports: Ports, authority: Authority, serving: KeyPair, token
         "service-account-issuer": ISSUER,
         "service-account-key-file": tokens.cert_path,
         "service-account-signing-key-file": tokens.key_path,
+        **_aggregation_flags(authority),
+    }
+
+
+def _aggregation_flags(authority: Authority) -> Flags:
+    """Return the flags with which the server forwards requests to an aggregated API in the name of their user."""
+    proxy = authority.issue("front-proxy", common_name=FRONT_PROXY)
+    return {
+        "requestheader-client-ca-file": authority.cert_path,
+        "requestheader-allowed-names": FRONT_PROXY,
+        "requestheader-username-headers": "X-Remote-User",
+        "requestheader-group-headers": "X-Remote-Group",
+        "requestheader-extra-headers-prefix": "X-Remote-Extra-",
+        "proxy-client-cert-file": proxy.cert_path,
+        "proxy-client-key-file": proxy.key_path,
     }
 
 
@@ -112,6 +128,7 @@ def controller_manager_flags(ports: Ports, api: KubeApi, serving: KeyPair, token
         "root-ca-file": api.authority.cert_path,
         "kube-api-qps": 200,  # the defaults, 20 and 30, are meant for a shared control plane
         "kube-api-burst": 400,
+        "horizontal-pod-autoscaler-sync-period": "1s",
     }
 
 

@@ -61,7 +61,10 @@ class Tools:
         """Return a short digest of everything that the build depends on."""
         manifests = {name: [chosen.module, chosen.patterns] for name, chosen in self.manifests.items()}
         recipe = json.dumps([platform.machine(), dict(self.programs), manifests, self.stamps])
-        return hashlib.sha256("\0".join([self._read("go.mod"), self._read("go.sum"), recipe]).encode()).hexdigest()[:12]
+        own = [path.read_text() for path in sorted(self.directory.rglob("*.go"))]
+        return hashlib.sha256(
+            "\0".join([self._read("go.mod"), self._read("go.sum"), recipe, *own]).encode()
+        ).hexdigest()[:12]
 
     def link_flags(self) -> str:
         major, minor, _ = self.version.removeprefix("v").split(".", 2)
@@ -134,7 +137,17 @@ HELM: Final = Tools(
     stamps=("helm.sh/helm/v4/internal/version.version={version}",),
 )
 
-ALL: Final = (KUBERNETES, KUBERAY, KUEUE, HELM)
+AUTOSCALERS: Final = Tools(
+    directory=MODULES / "autoscalers",
+    fixtures=("prometheus_adapter", "gjson"),
+    released_as="sigs.k8s.io/prometheus-adapter",
+    programs={
+        "prometheus-adapter": "sigs.k8s.io/prometheus-adapter/cmd/adapter",
+        "gjson": "fleetwright.invalid/tests/controlplane/autoscalers/gjson",
+    },
+)
+
+ALL: Final = (KUBERNETES, KUBERAY, KUEUE, HELM, AUTOSCALERS)
 
 
 def build(tools: Tools, into: Path) -> None:

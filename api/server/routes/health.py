@@ -1,7 +1,7 @@
 """`/livez`, `/readyz`, `/metrics`: for orchestrators and Prometheus, without a token and without secrets."""
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
@@ -14,11 +14,10 @@ from fastapi.responses import Response
 from api.jobs.diagnoses import read_report
 from api.schemas.planning_loops import PlanningLoopStatus
 from api.schemas.power import POWER_PLANS
-from api.schemas.targets import Freeze, TargetStatus
+from api.schemas.targets import Freeze
 from api.server.catalogues import ALL
 from api.server.fault_metrics import ActiveFault, FaultState
-from api.server.metrics import CONTENT_TYPE, FleetState, ReportedTarget, render_state
-from api.server.newest_version_cache import NewestVersionCache
+from api.server.metrics import CONTENT_TYPE, FleetState, render_state
 from api.server.openapi import Responses, problems
 from api.server.planning_loop_metrics import ReportedLoop
 from api.server.power_metrics import PowerState
@@ -27,6 +26,7 @@ from api.server.problems import ProblemError
 from api.server.quarantine import MAX_ACTIVE, load_state, rules_in_force
 from api.server.remediation import CASES
 from api.server.remediation_metrics import mark_of
+from api.server.reported_targets import parse_reports
 from api.server.service import Service, ServiceOf
 from api.server.targets import FREEZE, TARGETS
 from api.server.versioned import current
@@ -94,7 +94,7 @@ async def _render(service: Service) -> bytes:
     state, stored = await _read(service)
 
     def parse_and_render() -> bytes:  # for thousands of targets, a good part of a second
-        targets = list(_reported(stored.targets, {report.target: report for report in stored.reports}))
+        targets = parse_reports(stored.targets, stored.reports)
         loops = [_reported_loop(each) for each in stored.loop_reports]
         return service.metrics.render() + render_state(replace(state, targets=targets, planning_loops=loops))
 
@@ -137,20 +137,6 @@ async def _read(service: Service) -> tuple[FleetState, _Stored]:
     except DatabaseUnavailableError as error:
         service.database_health.log_failure(error)
         return FleetState(at=service.now(), database_up=False), _Stored()
-
-
-# Most targets have not changed since the last scrape.
-_PARSED_TARGETS = NewestVersionCache(lambda target: TARGETS.show(TARGETS.entry(target)), max_documents=4096)
-
-
-def _reported(targets: Sequence[DocumentRecord], reports: Mapping[str, StatusRecord]) -> Iterator[ReportedTarget]:
-    for target in targets:
-        report = reports.get(target.name)
-        yield ReportedTarget(
-            target=_PARSED_TARGETS.get(target),
-            status=read_stored(TargetStatus, report.body) if report is not None else None,
-            reported_at=report.reported_at if report is not None else None,
-        )
 
 
 def _reported_loop(report: LoopStatusRecord) -> ReportedLoop:

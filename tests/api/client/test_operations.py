@@ -75,6 +75,7 @@ PLACEMENT_REQUEST = PlacementRequest.model_validate(bodies()["create_placement"]
         (op.list_targets(), "GET", "/v1/targets"),
         (op.get_target("chat"), "GET", "/v1/targets/chat"),
         (op.get_target_status("chat"), "GET", "/v1/targets/chat/status"),
+        (op.get_wanted_replicas("chat"), "GET", "/v1/targets/chat/wanted"),
         (op.get_freeze(), "GET", "/v1/freeze"),
         (access.list_tokens(), "GET", "/v1/tokens"),
         (access.revoke_token("0197aaaabbbb"), "DELETE", "/v1/tokens/0197aaaabbbb"),

@@ -112,6 +112,7 @@ EXAMPLES: dict[str, list[Call[Any]]] = {
     "preview_target": [op.preview_target("t", SPEC)],
     "delete_target": [op.delete_target("t", if_match='"1-a"')],
     "get_target_status": [op.get_target_status("t")],
+    "get_wanted_replicas": [op.get_wanted_replicas("t")],
     "report_target_status": [op.report_target_status("t", STATUS)],
     "approve_target": [op.approve_target("t", APPROVAL)],
     "list_leases": [op.list_leases()],

@@ -117,7 +117,7 @@ class TestSharedPage:
             rendered += 1
             return b"%d" % rendered
 
-        page = SharedPage(interval_s=1.0, monotonic_s=clock.monotonic_s)
+        page: SharedPage[bytes] = SharedPage(interval_s=1.0, monotonic_s=clock.monotonic_s)
         assert await asyncio.gather(*(page.get(render) for _each in range(50))) == [b"1"] * 50
         clock.advance(0.9)
         assert await page.get(render) == b"1"
@@ -125,7 +125,7 @@ class TestSharedPage:
         assert await page.get(render) == b"2"
 
     async def test_a_failure_is_not_kept(self) -> None:
-        page = SharedPage(interval_s=1.0, monotonic_s=SteppedClock().monotonic_s)
+        page: SharedPage[bytes] = SharedPage(interval_s=1.0, monotonic_s=SteppedClock().monotonic_s)
 
         async def fail() -> bytes:
             raise RuntimeError("no page")
@@ -138,7 +138,7 @@ class TestSharedPage:
         assert await page.get(render) == b"page"
 
     async def test_a_reader_that_leaves_does_not_end_the_rendering_of_others(self) -> None:
-        page = SharedPage(interval_s=1.0, monotonic_s=SteppedClock().monotonic_s)
+        page: SharedPage[bytes] = SharedPage(interval_s=1.0, monotonic_s=SteppedClock().monotonic_s)
 
         async def render() -> bytes:
             await asyncio.sleep(0.05)

@@ -17,7 +17,7 @@ from tests.testbed.service import RunningService
 pytestmark = pytest.mark.anyio
 
 PUBLIC = {
-    *("livez", "readyz", "metrics", "/openapi.json"),
+    *("livez", "readyz", "metrics", "llm_d_metrics", "aibrix_metrics", "/openapi.json"),
     *("/", "/docs", "/docs/start.js", "/docs/{name}", "/console/{path:path}"),
 }
 # The fleet owns these, and every project needs them.
