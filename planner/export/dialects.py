@@ -72,7 +72,9 @@ def export_plan(
     vendors = dict.fromkeys(group.gpu.vendor for workload in workloads for group in workload.groups)
     images = _images(vendors, settings, writer)
     export = Export(source=source, settings=settings, workloads=workloads, images=images)
-    RuleError.raise_for([*writer.violations(export), *_without_image(vendors, images, writer, dialect)])
+    RuleError.raise_for(
+        [*_wide_attention(export), *writer.violations(export), *_without_image(vendors, images, writer, dialect)]
+    )
     return tuple(writer.files(export))
 
 
@@ -82,6 +84,15 @@ def _images(vendors: Iterable[str], settings: ExportSettings, writer: Writer) ->
     given = {str(vendor): image for vendor, image in settings.image.items()}
     found = {vendor: given.get(vendor, given.get("any", published.get(vendor))) for vendor in vendors}
     return {vendor: image for vendor, image in found.items() if image is not None}
+
+
+def _wide_attention(export: Export) -> Iterator[Violation]:
+    """Options whose flags vLLM has, but no way to start their data-parallel ranks on several nodes each."""
+    if export.settings.engine is not ServingEngine.VLLM:
+        return
+    for group in (group for workload in export.workloads for group in workload.groups):
+        if group.nodes_per_replica > 1 and group.settings.attention_data_parallel > 1:
+            yield ("engine",), f"vllm: {group.option} has data-parallel attention over several nodes; expected sglang"
 
 
 def _without_image(

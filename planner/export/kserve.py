@@ -18,7 +18,7 @@ from planner.export.settings import Images
 NOT_EXPRESSED: Final = (
     "Routing weights by request size: the route has each service's mean weight, and the ConfigMap NAME-routing all.",
     "Several GPU types in one LLMInferenceService: each option is a service of its own on the route of its workload.",
-    "A workload that joins several prefill or several decode options.",
+    "A workload that joins several prefill or several decode options, and replicas over several nodes.",
     f"The engine version: flags are for vLLM {ENGINE_VERSIONS[ServingEngine.VLLM]}; without --image KServe chooses it.",
     *OF_MANIFESTS,
 )
@@ -29,6 +29,9 @@ WHOLE: Final = 1_000_000  # highest weight of a route
 def violations(export: Export) -> Iterator[Violation]:
     if export.settings.engine is not ServingEngine.VLLM:
         yield ("engine",), f"is {export.settings.engine}, expected vllm: KServe's templates start vLLM"
+    for group in (group for workload in export.workloads for group in workload.groups):
+        if group.nodes_per_replica > 1:
+            yield ("to",), f"kserve: a replica of {group.option} takes {group.nodes_per_replica} nodes; use lws for it"
     for workload in export.workloads:
         if len(workload.prefill) > 1 or len(workload.decode) > 1:
             yield (
@@ -58,37 +61,18 @@ def _service(
     route = {"group": workload.name, "weight": round(group.share * WHOLE)}
     spec: Manifest = {
         "model": {"uri": f"hf://{workload.checkpoint}", "name": workload.checkpoint},
-        **_pool(export, group),
+        "replicas": group.count,
+        "template": _pods(export, group),
         "router": {"gateway": {}, "route": route, "scheduler": {}},
     }
     if prefill is not None:
-        spec["prefill"] = _pool(export, prefill)
+        spec["prefill"] = {"replicas": prefill.count, "template": _pods(export, prefill)}
     return {
         "apiVersion": "serving.kserve.io/v1alpha2",
         "kind": "LLMInferenceService",
         "metadata": export.metadata(group.name, group=group),
         "spec": spec,
     }
-
-
-def _pool(export: Export, group: ReplicaGroup) -> Manifest:
-    """Replicas, their parallelism and their pods."""
-    settings = group.settings
-    degrees = {
-        "tensor": settings.tensor_parallel,
-        "pipeline": settings.pipeline_parallel,
-        "data": settings.attention_data_parallel,
-    }
-    parallelism: Manifest = {name: degree for name, degree in degrees.items() if degree > 1}
-    if settings.expert_parallel > 1:
-        parallelism["expert"] = True
-    pods = _pods(export, group)
-    found: Manifest = {"replicas": group.count, "template": pods}
-    if parallelism:
-        found["parallelism"] = parallelism
-    if group.nodes_per_replica > 1:
-        found["worker"] = _pods(export, group)
-    return found
 
 
 def _pods(export: Export, group: ReplicaGroup) -> Manifest:

@@ -6,7 +6,7 @@ from typing import Final
 
 from planner.engine_flags import ServingEngine, engine_flags
 from planner.export.groups import ReplicaGroup, WorkloadGroups
-from planner.export.limits import LONG_REQUESTS
+from planner.export.limits import LONG_REQUESTS, WIDE_ATTENTION
 from planner.export.manifests import Export, ExportedFile, routing_json
 from planner.export.provenance import comment_lines
 
@@ -16,6 +16,7 @@ NOT_EXPRESSED: Final = (
     "Routing weights: the file NAME-routing.json has them; a router must read it.",
     "The proxy between prefill and decode replicas.",
     LONG_REQUESTS,
+    WIDE_ATTENTION,
 )
 NODES: Final = {
     ServingEngine.VLLM: (

@@ -20,13 +20,16 @@ RAY_VERSION: Final = "2.56.0"
 IMAGES: Final[Images] = {ServingEngine.VLLM: {"nvidia": f"rayproject/ray-llm:{RAY_VERSION}-py312-cu130"}}
 NOT_EXPRESSED: Final = (
     "Routing weights: each option has a model id of its own; the ConfigMap NAME-routing has the weights to choose by.",
-    "A workload that joins several prefill or several decode options.",
+    "A workload that joins several prefill or several decode options, and data-parallel attention.",
     f"The engine version: flags are for vLLM {ENGINE_VERSIONS[ServingEngine.VLLM]}; without --image Ray chooses it.",
     *OF_MANIFESTS,
 )
 
 
 def violations(export: Export) -> Iterator[Violation]:
+    for group in (group for workload in export.workloads for group in workload.groups):
+        if group.settings.attention_data_parallel > 1:
+            yield ("to",), f"rayservice: {group.option} has data-parallel attention; use lws, dynamo or llm-d for it"
     if export.settings.engine is not ServingEngine.VLLM:
         yield ("engine",), f"is {export.settings.engine}, expected vllm: Ray Serve LLM runs vLLM"
     for workload in export.workloads:

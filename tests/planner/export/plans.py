@@ -12,6 +12,7 @@ from fleet.solvers import Solver, SolveStatus
 from planner.engine_flags import ServingEngine, engine_flags, replica_settings
 from planner.export import Dialect, ExportedFile, ExportSettings, PlanSource, export_plan
 from planner.options.enumeration import FULL_CLOCK, Layout, Shape
+from planner.performance.config import Role
 from planner.result import Allocation, Hire, Plan
 from tests.planner.requests import NOW, from_offers, offer, solved
 
@@ -107,12 +108,12 @@ def exported(plan: Plan, dialect: Dialect, **settings: Any) -> tuple[ExportedFil
 
 
 @st.composite
-def shapes(draw: st.DrawFn, role: str, *, experts: bool) -> Shape:
+def shapes(draw: st.DrawFn, role: Role, *, experts: bool) -> Shape:
     width, stages = draw(st.sampled_from((1, 2, 4, 8))), draw(st.sampled_from((1, 1, 1, 2)))
     ranks = width if experts and width > 1 and draw(st.booleans()) else 1
     layout = Layout(
         tensor_parallel=width // ranks,
-        pipeline_parallel=stages,
+        pipeline_parallel=stages if ranks == 1 else 1,
         attention_data_parallel=ranks,
         expert_parallel=width if ranks > 1 else 1,
         redundant_experts=draw(st.sampled_from((0, 8))) if ranks > 1 else 0,
@@ -122,16 +123,16 @@ def shapes(draw: st.DrawFn, role: str, *, experts: bool) -> Shape:
         precision=draw(st.sampled_from(("bf16", "fp16", "fp8", "fp4", "int8-wo", "int4-wo"))),
         kv_precision=draw(st.sampled_from(("bf16", "fp8"))),
         clock=draw(st.sampled_from((FULL_CLOCK, 0.7))),
-        role=role,  # type: ignore[arg-type] # hypothesis draws plain text
+        role=role,
     )
 
 
 @st.composite
-def plans(draw: st.DrawFn, *, one_pair: bool = False, one_node: bool = False) -> Plan:
+def plans(draw: st.DrawFn, *, one_pair: bool = False, one_node: bool = False, one_rank: bool = False) -> Plan:
     """Up to two workloads with up to three options of whole requests, and prefill and decode options."""
 
-    def options(role: str, model: str, least: int, most: int, workload: str) -> Iterator[Option]:
-        experts = builtin_models().get(model).experts > 0
+    def options(role: Role, model: str, least: int, most: int, workload: str) -> Iterator[Option]:
+        experts = builtin_models().get(model).experts > 0 and not one_rank
         for number in range(draw(st.integers(least, most))):
             shape = draw(shapes(role, experts=experts))
             instance = draw(st.sampled_from((8,) if shape.gpus < 8 or one_node else (8, 16)))

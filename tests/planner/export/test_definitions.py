@@ -18,7 +18,7 @@ from tests.testbed.contracts import DEFINITIONS, needs_contracts, strict_schema
 KUBERNETES = "1.36"
 BUILT_IN = {"Deployment", "Service", "ConfigMap", "HorizontalPodAutoscaler"}
 FREE = [Dialect.LWS, Dialect.DYNAMO, Dialect.LLM_D]  # express every plan
-ONE_PAIR = [Dialect.KSERVE, Dialect.RAYSERVICE]
+ONE_NODE = [Dialect.AIBRIX, Dialect.KSERVE]
 
 pytestmark = needs_contracts
 
@@ -49,10 +49,15 @@ def test_every_plan_as_objects_that_can_express_it(dialect: Dialect, engine: str
         check(manifest)
 
 
-@pytest.mark.parametrize("dialect", ONE_PAIR)
-@given(plan=plans(one_pair=True))
-def test_plans_with_at_most_one_pair(dialect: Dialect, plan: Plan) -> None:
-    for manifest in objects(plan, dialect):
+@given(plan=plans(one_pair=True, one_rank=True))
+def test_plans_with_at_most_one_pair_for_ray_serve(plan: Plan) -> None:
+    for manifest in objects(plan, Dialect.RAYSERVICE):
+        check(manifest)
+
+
+@given(plan=plans(one_pair=True, one_node=True))
+def test_plans_with_at_most_one_pair_of_single_nodes_for_kserve(plan: Plan) -> None:
+    for manifest in objects(plan, Dialect.KSERVE):
         check(manifest)
 
 
@@ -66,8 +71,8 @@ def test_plans_of_single_nodes_for_aibrix(engine: str, plan: Plan) -> None:
 def test_the_examples_contain_every_kind() -> None:
     """Otherwise a definition above is never used."""
     found = set()
-    for dialect in (*FREE, *ONE_PAIR, Dialect.AIBRIX):
-        for plan in (split_plan(), mixed_plan(), solved_plan(), *([] if dialect is Dialect.AIBRIX else [wide_plan()])):
+    for dialect in (*FREE, Dialect.RAYSERVICE, *ONE_NODE):
+        for plan in (split_plan(), mixed_plan(), solved_plan(), *([] if dialect in ONE_NODE else [wide_plan()])):
             for manifest in objects(plan, dialect):
                 check(manifest)
                 found.add(manifest["kind"])

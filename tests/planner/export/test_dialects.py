@@ -13,6 +13,7 @@ from fleet.documents import RuleError
 from fleet.gpus import builtin_gpus
 from planner import PlanRequest
 from planner.export import WRITERS, Dialect, ExportSettings, PlanSource, export_plan
+from planner.options.enumeration import Layout
 from planner.result import Plan
 from tests.planner import requests
 from tests.planner.export.plans import (
@@ -155,9 +156,12 @@ class TestSplit:
         (service,) = of_kind(objects(split_plan(), Dialect.KSERVE), "LLMInferenceService")
         spec = service["spec"]
         assert (spec["replicas"], spec["prefill"]["replicas"]) == (2, 3)
-        assert (spec["parallelism"], spec["prefill"]["parallelism"]) == ({"tensor": 4}, {"tensor": 2})
-        arguments = {each["name"]: each.get("value") for each in spec["template"]["containers"][0]["env"]}
-        assert '--kv-transfer-config \'{"kv_connector":"NixlConnector"' in (arguments["VLLM_ADDITIONAL_ARGS"] or "")
+        for pods, gpus in ((spec["template"], "4"), (spec["prefill"]["template"], "2")):
+            (main,) = pods["containers"]
+            assert main["resources"]["limits"] == {"nvidia.com/gpu": gpus}
+            arguments = next(each["value"] for each in main["env"] if each["name"] == "VLLM_ADDITIONAL_ARGS")
+            assert f"--tensor-parallel-size {gpus} " in arguments
+            assert arguments.endswith('--kv-transfer-config \'{"kv_connector":"NixlConnector","kv_role":"kv_both"}\'')
 
     def test_dynamo_has_a_worker_of_each_role(self) -> None:
         (graph,) = of_kind(objects(split_plan(), Dialect.DYNAMO), "DynamoGraphDeployment")
@@ -218,13 +222,21 @@ class TestSeveralNodes:
         assert all(each["resources"]["limits"] == {"nvidia.com/gpu": "8"} for each in (leader, worker))
         assert "readinessProbe" not in worker
 
+    def test_data_parallel_attention_over_nodes_is_refused_for_vllm_only(self) -> None:
+        layout = Layout(attention_data_parallel=8, expert_parallel=8, pipeline_parallel=2)
+        wide = option(layout=layout, precision="fp8")
+        plan = plan_of({"chat": ("DeepSeek-V3", [wide], {})})
+        assert "has data-parallel attention over several nodes; expected sglang" in refusal(plan, Dialect.LWS)
+        assert exported(plan, Dialect.LWS, engine="sglang")
+
     def test_the_autoscaler_of_llm_d_scales_the_set(self) -> None:
         (scaler,) = of_kind(objects(wide_plan(), Dialect.LLM_D), "HorizontalPodAutoscaler")
         assert scaler["spec"]["scaleTargetRef"]["kind"] == "LeaderWorkerSet"
         assert scaler["metadata"]["annotations"]["llm-d.ai/variant-cost"] == "16"  # $/h of two instances
 
-    def test_aibrix_refuses(self) -> None:
-        assert "takes 2 nodes; use lws for it" in refusal(wide_plan(), Dialect.AIBRIX)
+    @pytest.mark.parametrize("dialect", [Dialect.AIBRIX, Dialect.KSERVE])
+    def test_some_dialects_refuse(self, dialect: Dialect) -> None:
+        assert "takes 2 nodes; use lws for it" in refusal(wide_plan(), dialect)
 
 
 class TestGpus:
@@ -248,6 +260,11 @@ class TestGpus:
             "registry.invalid/amd:1",
             "registry.invalid/nvidia:1",
         ]
+
+    def test_ray_serve_refuses_data_parallel_attention(self) -> None:
+        dp = option(layout=Layout(attention_data_parallel=8, expert_parallel=8), precision="fp8")
+        plan = plan_of({"chat": ("DeepSeek-V3", [dp], {})})
+        assert "has data-parallel attention; use lws" in refusal(plan, Dialect.RAYSERVICE)
 
     def test_the_label_and_its_value_may_be_given(self) -> None:
         settings = {"gpu_label": "cloud.example/accelerator", "gpu_value": {"H100-SXM": "h100-80gb"}}
