@@ -44,8 +44,8 @@ def _script(export: Export, workload: WorkloadGroups, group: ReplicaGroup) -> st
     spread = "" if nodes == 1 else f"; start it on each of {nodes} nodes with NODE_RANK and HEAD_ADDRESS"
     lines = [
         "#!/bin/sh",
-        f"# Starts one of {group.count} replicas of {group.option} for {workload.workload}.",
-        f"# It runs on {group.gpus_per_replica} x {group.gpu.name}{clock}{spread}.",
+        f"# Starts a replica of {group.option} for {workload.workload}; replicas of the plan: {group.count}.",
+        f"# A replica runs on {group.gpus_per_replica} x {group.gpu.name}{clock}{spread}.",
         f"# Flags of {engine} {found.version}.",
         *(f"# Note: {note}." for note in found.notes),
         *comment_lines(export.source.annotations()),

@@ -35,7 +35,7 @@ def export(
     folder: Annotated[
         Path | None, typer.Option("--output-dir", metavar="FOLDER", help="Write the files there; else to stdout.")
     ] = None,
-    engine: Annotated[ServingEngine, typer.Option(help="The engine of manifests.")] = ServingEngine.VLLM,
+    engine: Annotated[ServingEngine | None, typer.Option(help="The engine of manifests; default: vllm.")] = None,
     engine_version: Annotated[
         str | None, typer.Option(metavar="X.Y.Z", help="Fail unless the flags are for this version of the engine.")
     ] = None,
@@ -71,7 +71,9 @@ def export(
     Notes on stderr list what the files do not express.  Equal plans and options give equal files.
     """
     source = _source(plan, service, request_file)
-    chosen = WRITERS[to].engine or engine
+    chosen = WRITERS[to].engine or engine or ServingEngine.VLLM
+    if engine not in {None, chosen}:
+        raise InputError(f"--engine: is {engine}, expected {chosen} or nothing with --to {to}")
     with option_errors():
         settings = ExportSettings(
             engine=chosen,

@@ -96,6 +96,7 @@ def test_the_text_output_of_a_plan_has_the_flags_of_vllm(cli: Cli, request_file:
     ("options", "message"),
     [
         (("--to", "kserve", "--engine", "sglang"), "engine: is sglang, expected vllm: KServe's templates start vLLM"),
+        (("--to", "vllm", "--engine", "sglang"), "--engine: is sglang, expected vllm or nothing with --to vllm"),
         (
             ("--to", "vllm", "--engine-version", "0.9.2"),
             "--engine-version: flags of vllm 0.9.2 are not known, expected",
