@@ -1,7 +1,7 @@
 """AIBrix: a Deployment for each group of whole replicas, a StormService for prefill and decode, and PodAutoscalers.
 
-A PodAutoscaler reads the wanted count from an HTTP endpoint (`metricSourceType: domain`), as from AIBrix's own
-optimizer.  The target value is that of AIBrix's samples for a count.
+A PodAutoscaler reads the wanted count from an HTTP endpoint (`metricSourceType: domain`), which is Fleetwright instead
+of AIBrix's own optimizer.  AIBrix divides the value by the target of 1.
 """
 
 from collections.abc import Iterator
@@ -16,6 +16,7 @@ from planner.export.provenance import PREFIX
 NOT_EXPRESSED: Final = (
     WEIGHTS,
     "Several prefill or decode options of one workload: AIBrix's router knows only the first of each.",
+    "Limits of the autoscaler: from 1 replica to twice those of the plan.",
     "Autoscaling of prefill and decode roles: their counts are those of the plan.",
     "Replicas over several nodes: export them with --to lws.",
     *OF_MANIFESTS,
@@ -66,7 +67,7 @@ def _autoscaler(export: Export, group: ReplicaGroup) -> Manifest:
         "endpoint": export.settings.counts_address,
         "path": f"/metrics/{export.settings.namespace}/{group.name}",
         "targetMetric": "vllm:deployment_replicas",
-        "targetValue": "100",
+        "targetValue": "1",
     }
     return {
         "apiVersion": "autoscaling.aibrix.ai/v1alpha1",

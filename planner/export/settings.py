@@ -27,7 +27,7 @@ ENGINE_IMAGES: Final[Images] = {
     },
     ServingEngine.SGLANG: {"nvidia": f"lmsysorg/sglang:v{ENGINE_VERSIONS[ServingEngine.SGLANG]}"},
 }
-AIBRIX_OPTIMIZER: Final = "aibrix-gpu-optimizer.aibrix-system.svc.cluster.local:8080"
+COUNTS_ADDRESS: Final = "fleetwright-api.fleetwright.svc.cluster.local:8400"  # of the chart
 
 
 class ExportSettings(Frozen):
@@ -47,5 +47,5 @@ class ExportSettings(Frozen):
     )
     weights: Mapping[str, str] = Field(default_factory=dict, description="Workload -> weights to load.")
     counts_address: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.-]+:[0-9]{1,5}$")] = Field(
-        default=AIBRIX_OPTIMIZER, description="host:port that answers AIBrix's queries for replica counts."
+        default=COUNTS_ADDRESS, description="host:port that answers AIBrix's queries for replica counts."
     )

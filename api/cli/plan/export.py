@@ -20,7 +20,7 @@ from fleet.documents import read_model
 from planner import Plan, PlanRequest
 from planner.engine_flags import ENGINE_VERSIONS, ServingEngine
 from planner.export import WRITERS, Dialect, ExportedFile, ExportSettings, PlanSource, export_plan
-from planner.export.settings import AIBRIX_OPTIMIZER
+from planner.export.settings import COUNTS_ADDRESS
 
 app = new_app()
 
@@ -59,8 +59,8 @@ def export(
         typer.Option("--gpu-value", metavar="GPU=VALUE", help="Value of that label for a GPU type; repeatable."),
     ] = None,
     counts_address: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where AIBrix reads replica counts.")
-    ] = AIBRIX_OPTIMIZER,
+        str, typer.Option(metavar="HOST:PORT", help="Where AIBrix reads wanted replica counts.")
+    ] = COUNTS_ADDRESS,
     request_file: Annotated[
         Path | None, typer.Option("--request", metavar="FILE", help="The request of a plan in a file, for its digest.")
     ] = None,

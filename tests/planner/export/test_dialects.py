@@ -1,6 +1,7 @@
 """What the exported files contain: replicas, GPUs, roles, flags, weights and origin, the same for the same plan."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from hypothesis import given
 from fleet.documents import RuleError
 from fleet.gpus import builtin_gpus
 from planner import PlanRequest
+from planner.engine_flags import ENGINE_VERSIONS
 from planner.export import WRITERS, Dialect, ExportSettings, PlanSource, export_plan
 from planner.options.enumeration import Layout
 from planner.result import Plan
@@ -80,14 +82,14 @@ def test_all_replicas_of_the_plan_are_exported(dialect: Dialect, plan: Plan) -> 
 
 @given(plan=plans())
 def test_every_pod_requests_the_gpus_of_its_node(plan: Plan) -> None:
-    asked = 0
+    requested = 0
     for each in of_kind(objects(plan, Dialect.LWS), "LeaderWorkerSet"):
         template = each["spec"]["leaderWorkerTemplate"]
         pods = [template["workerTemplate"]] * (template["size"] - 1)
         pods.append(template.get("leaderTemplate", template["workerTemplate"]))
         limits = [pod["spec"]["containers"][0]["resources"]["limits"] for pod in pods]
-        asked += each["spec"]["replicas"] * sum(int(count) for limit in limits for count in limit.values())
-    assert asked == sum(entry.count * entry.gpus_per_replica for entry in plan.allocation)
+        requested += each["spec"]["replicas"] * sum(int(count) for limit in limits for count in limit.values())
+    assert requested == sum(entry.count * entry.gpus_per_replica for entry in plan.allocation)
 
 
 class TestOrigin:
@@ -283,6 +285,32 @@ class TestGpus:
         assert lower["metadata"]["annotations"]["fleetwright.io/clock"] == "0.7"
 
 
+class TestAutoscalers:
+    """The objects read wanted counts by the name of what they scale."""
+
+    def test_aibrix_reads_the_count_of_its_deployment(self) -> None:
+        found = objects(solved_plan(), Dialect.AIBRIX, namespace="llm", counts_address="fleet.example:8400")
+        (scaler,), (deployed,) = of_kind(found, "PodAutoscaler"), of_kind(found, "Deployment")
+        (source,) = scaler["spec"]["metricsSources"]
+        name = deployed["metadata"]["name"]
+        assert (source["endpoint"], source["path"]) == ("fleet.example:8400", f"/metrics/llm/{name}")
+        assert (source["metricSourceType"], source["targetValue"]) == ("domain", "1")
+        assert scaler["spec"]["scaleTargetRef"]["name"] == name
+        assert scaler["spec"]["maxReplicas"] == 2 * deployed["spec"]["replicas"]
+
+    def test_llm_d_reads_the_gauge_of_its_variant(self) -> None:
+        found = objects(solved_plan(), Dialect.LLM_D, namespace="llm")
+        (scaler,), (deployed,) = of_kind(found, "HorizontalPodAutoscaler"), of_kind(found, "Deployment")
+        (metric,) = (each["external"]["metric"] for each in scaler["spec"]["metrics"])
+        assert metric["name"] == "wva_desired_replicas"
+        labels = {"variant_name": deployed["metadata"]["name"], "exported_namespace": "llm"}
+        assert metric["selector"]["matchLabels"] == labels
+        assert scaler["metadata"]["annotations"].items() >= {
+            ("llm-d.ai/managed", "true"),
+            ("llm-d.ai/model-id", "meta-llama/Llama-3.1-70B"),
+        }
+
+
 class TestScripts:
     @pytest.mark.parametrize("dialect", [Dialect.VLLM, Dialect.SGLANG])
     @given(plan=plans())
@@ -340,3 +368,5 @@ def test_the_reference_lists_what_each_dialect_does_not_express() -> None:
     for dialect, writer in WRITERS.items():
         assert listed.pop(dialect) + ([] if writer.images is None else of_manifests) == list(writer.not_expressed)
     assert not listed
+    for engine, version in ENGINE_VERSIONS.items():
+        assert re.search(rf"{engine} {re.escape(version)}", page, re.IGNORECASE)
