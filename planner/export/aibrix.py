@@ -84,7 +84,7 @@ def _autoscaler(export: Export, group: ReplicaGroup) -> Manifest:
 
 
 def _storm_service(export: Export, workload: WorkloadGroups) -> Manifest:
-    name = f"{workload.name}-pd"
+    name = workload.split_name
     return {
         "apiVersion": "orchestration.aibrix.ai/v1alpha1",
         "kind": "StormService",

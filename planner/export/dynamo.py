@@ -35,7 +35,7 @@ def _graphs(export: Export, workload: WorkloadGroups) -> Iterator[Manifest]:
     if workload.whole:
         yield _graph(export, workload.name, workload.whole)
     if workload.prefill:
-        yield _graph(export, f"{workload.name}-pd", (*workload.prefill, *workload.decode))
+        yield _graph(export, workload.split_name, (*workload.prefill, *workload.decode))
 
 
 def _graph(export: Export, name: str, groups: Sequence[ReplicaGroup]) -> Manifest:

@@ -16,6 +16,7 @@ from planner.request import PlanRequest, Workload, bucket_names
 from planner.result import Allocation, Plan
 
 MAX_NAME: Final = 45  # of 63 characters of a DNS label; operators append suffixes for pods and services
+SPLIT_SUFFIX: Final = "-pd"  # of objects for the prefill and decode replicas of a workload
 ROUTE_JOIN: Final = " + "  # between the prefill and the decode option of a route
 RESOURCES: Final[Mapping[str, str]] = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
 
@@ -67,6 +68,11 @@ class WorkloadGroups:
         return (*self.whole, *self.prefill, *self.decode)
 
     @property
+    def split_name(self) -> str:
+        """Of an object for its prefill and decode replicas."""
+        return f"{self.name}{SPLIT_SUFFIX}"
+
+    @property
     def checkpoint(self) -> str:
         return self.groups[0].settings.checkpoint
 
@@ -80,8 +86,8 @@ def workload_groups(
     """
     RuleError.raise_for(_violations(plan, gpus=gpus, checkpoints=checkpoints))
     workloads = tuple(dict.fromkeys(entry.workload for entry in plan.allocation))
-    labels = _labels(workloads)
-    taken: set[str] = set(labels.values())
+    taken: set[str] = set()
+    labels = _labels(workloads, taken)
     shares = {} if request is None else {each.name: _bucket_shares(each) for each in request.workloads}
 
     def groups_of(workload: str) -> WorkloadGroups:
@@ -164,17 +170,20 @@ def _weights_of(routing: Mapping[str, Mapping[str, float]], option: str) -> dict
     return found
 
 
-def _labels(names: tuple[str, ...]) -> dict[str, str]:
-    taken: set[str] = set()
-    return {name: _unused(name, taken) for name in names}
+def _labels(names: tuple[str, ...], taken: set[str]) -> dict[str, str]:
+    """The label of each workload; with its suffix for prefill and decode it names further objects."""
+    found: dict[str, str] = {}
+    for name in names:
+        found[name] = _unused(name, taken, suffixes=("", SPLIT_SUFFIX))
+    return found
 
 
-def _unused(text: str, taken: set[str]) -> str:
-    """A DNS label for the text that none of `taken` has, which it joins."""
+def _unused(text: str, taken: set[str], *, suffixes: tuple[str, ...] = ("",)) -> str:
+    """A DNS label for the text that is not in `taken` with any of the suffixes; all of these join it."""
     label = dns_label(text)
     candidates = (label, *(f"{label[: MAX_NAME - 4].strip('-')}-{number}" for number in range(2, len(taken) + 3)))
-    chosen = next(candidate for candidate in candidates if candidate not in taken)
-    taken.add(chosen)
+    chosen = next(each for each in candidates if taken.isdisjoint(f"{each}{suffix}" for suffix in suffixes))
+    taken |= {f"{chosen}{suffix}" for suffix in suffixes}
     return chosen
 
 

@@ -77,7 +77,7 @@ def _applications(workload: WorkloadGroups) -> Iterator[Manifest]:
             "args": {"llm_configs": [_llm_config(group, model_id=group.name) for group in workload.whole]},
         }
     if workload.prefill:
-        name = f"{workload.name}-pd"
+        name = workload.split_name
         yield {
             "name": name,
             "route_prefix": f"/{name}" if workload.whole else "/",

@@ -142,7 +142,7 @@ def plans(draw: st.DrawFn, *, one_pair: bool = False, one_node: bool = False, on
             yield Option(shape, gpu, f"{workload}/{role}/{number}", draw(st.integers(1, 40)), instance)
 
     found = {}
-    for workload in draw(st.sampled_from((("chat",), ("chat", "Code & Docs 2"), ("7b", "7B")))):
+    for workload in draw(st.sampled_from((("chat",), ("chat", "Code & Docs 2"), ("7b", "7B"), ("chat-pd", "chat")))):
         model = draw(st.sampled_from(MODELS))
         pairs = draw(st.integers(0, 1 if one_pair else 2))
         alone = list(options("both", model, 0 if pairs else 1, 3, workload))
