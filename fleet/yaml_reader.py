@@ -189,5 +189,13 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
+def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    """Text of several lines keeps its lines where YAML can."""
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
 _Dumper.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(rf"({_FLOAT.pattern})$"), [*"-+.0123456789"])
 _Dumper.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(rf"({_RADIX.pattern})$"), ["0"])

@@ -11,6 +11,7 @@ from fleet.gpus import GpuCatalogue
 from fleet.models import ModelCatalogue
 from fleet.offers import Offer, PriceSheet
 from fleet.solvers import MIN_RUN_S, Limits
+from planner.engine_flags import ReplicaSettings, ServingEngine, engine_flags, replica_settings
 from planner.explain.explanation import explain, premises
 from planner.explain.what_if import UNFINISHED, SolveTime, WhatIf
 from planner.options.builder import candidates
@@ -167,6 +168,7 @@ def _left_out(request: PlanRequest, offers: Iterable[Offer]) -> int:
 def allocations(request: PlanRequest, candidates: Sequence[Candidate], solution: MixSolution) -> Iterator[Allocation]:
     for candidate, count, busy in zip(candidates, solution.replicas, solution.busy, strict=True):
         if count:
+            settings = _settings(request, candidate)
             yield Allocation(
                 workload=request.workloads[candidate.workload].name,
                 option=candidate.name,
@@ -177,7 +179,26 @@ def allocations(request: PlanRequest, candidates: Sequence[Candidate], solution:
                 offer=candidate.offer.id if candidate.offer is not None else None,
                 busy=busy / count,
                 power_w=None if candidate.power is None else candidate.power.planned_busy_w * count,
+                settings=settings,
+                engine_flags={} if settings is None else {each: engine_flags(settings, each) for each in ServingEngine},
             )
+
+
+def _settings(request: PlanRequest, candidate: Candidate) -> ReplicaSettings | None:
+    """How the engine of an option must run; None for an option that the request gives."""
+    if candidate.shape is None or candidate.model is None or candidate.gpu is None:
+        return None
+    workload = request.workloads[candidate.workload]
+    rates_rps = (rate_rps for row in candidate.throughput.max_rps for rate_rps in row)
+    edges = (bucket.edge for bucket in workload.buckets.buckets())
+    served = [sum(edge) for edge, rate_rps in zip(edges, rates_rps, strict=True) if rate_rps > 0]
+    return replica_settings(
+        candidate.shape,
+        model=candidate.model,
+        named=workload.model,
+        gpu=candidate.gpu,
+        max_context_tokens=max(served),
+    )
 
 
 def hires(problem: MixProblem, candidates: Sequence[Candidate], solution: MixSolution) -> Iterator[Hire]:

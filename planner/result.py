@@ -8,6 +8,7 @@ from pydantic import AwareDatetime, Field
 
 from fleet.documents import Frozen
 from fleet.solvers import Solver, SolveStatus
+from planner.engine_flags import EngineFlags, ReplicaSettings, ServingEngine
 from planner.explain.alternatives import Alternative
 from planner.explain.break_even import BreakEven
 from planner.explain.ideal_bound import IdealBound
@@ -40,6 +41,12 @@ class Allocation(Frozen):
         ge=0,
         description="Of all these replicas at full load, by the power curves, their share of the servers included; "
         "absent for a GPU that is not in the catalogue.",
+    )
+    settings: ReplicaSettings | None = Field(
+        default=None, description="How each replica must run; absent for a given option."
+    )
+    engine_flags: Mapping[ServingEngine, EngineFlags] = Field(
+        default_factory=dict, description="The settings as launch flags of each engine; none for a given option."
     )
 
 

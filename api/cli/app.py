@@ -91,6 +91,8 @@ def _planning(name: str) -> App:
     match name:
         case "plan":
             from api.cli.plan.run import app
+        case "plan export":
+            from api.cli.plan.export import app
         case "sweep":
             from api.cli.plan.sweep import app
         case "place":
@@ -217,6 +219,7 @@ PROFILES = {
 }
 COMMANDS: Mapping[str, LazyCommand | LazyGroup] = {
     "plan": LazyCommand(_planning, "Find the cheapest GPUs that serve a load."),
+    "plan export": LazyCommand(_planning, "Write a plan as engine flags or as Kubernetes manifests."),
     "sweep": LazyCommand(_planning, "Show what a load costs as rate, SLO, prices or power change."),
     "place": LazyCommand(_planning, "Place experts on GPUs: even load, little traffic, few moves."),
     "power": LazyGroup("Power: simulated rows, caps, budgets, forecasts.", POWER),

@@ -73,8 +73,14 @@ class Group(TyperGroup):
             raise typer.Exit(EXIT_BAD_INPUT)
         return super().parse_args(ctx, args)
 
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Suggest single words: a command of two words would be quoted."""
+        return [each for each in super().shell_complete(ctx, incomplete) if " " not in each.value]
+
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Replace a placeholder by its command."""
+        """Replace a placeholder by its command.  A command of two words stands beside that of the first word."""
+        if (two := " ".join(args[:2])) in self.commands:
+            args = [two, *args[2:]]
         name, command, rest = super().resolve_command(ctx, args)
         if isinstance(command, _Placeholder):
             command = command.lazy.load(name or "")

@@ -1,8 +1,10 @@
+import shlex
 from collections.abc import Sequence
 
 from api.cli.common.console import print_line
 from api.cli.common.tables import Column, Table, number, print_table, table_of
 from planner import Plan
+from planner.engine_flags import ServingEngine
 from planner.rollout_planner import Count
 from planner.schedule import Schedule
 
@@ -62,11 +64,21 @@ def print_plan(plan: Plan) -> None:
             print_table(table_of(POWER, plan.power_domains))
         _print_moves(plan)
         _print_timetable(plan)
+        _print_engine_flags(plan)
     if plan.cut:
         print_line(f"\nthe time limit cut short: {', '.join(plan.cut)}")
     print_line("")
     for line in plan.explanation:
         print_line(f"- {line}")
+
+
+def _print_engine_flags(plan: Plan) -> None:
+    """Print how to start a replica of each option with vLLM; JSON has the flags of every engine."""
+    known = {each.option: each.engine_flags[ServingEngine.VLLM] for each in plan.allocation if each.engine_flags}
+    for position, (option, found) in enumerate(known.items()):
+        if position == 0:
+            print_line(f"\nvLLM {found.version} (`fleetwright plan export` writes files, also of other engines):")
+        print_line(f"  {option}: {shlex.join([*found.command, *found.flags])}")
 
 
 def _power_w(plan: Plan) -> str:

@@ -50,7 +50,7 @@ def plan(
 
     FILE is the request: workloads, request sizes and SLOs.  For an infeasible request the output explains why, and the
     exit code is 1.  With --url a service plans with its own catalogues and stores the plan; --format json then prints
-    the stored record with its id.
+    the stored record with its id.  `fleetwright plan export` writes a plan as engine flags or manifests.
     """
     stored_as = naming.of(service.url)
     if service.url is not None and (gpus or models or offers):

@@ -21,7 +21,7 @@ from tests.testbed.cli import COMMAND, Cli, Shell
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "chat.yaml"
 # Their -o is a file or a folder, or their output has its own format.
-WRITERS = {"place make", "place export", "faults record", "faults diagnoses bundle", "targets table"}
+WRITERS = {"place make", "place export", "plan export", "faults record", "faults diagnoses bundle", "targets table"}
 # Long-running commands, with output on sockets and in logs.
 ENDLESS = {
     "agent",
@@ -61,6 +61,7 @@ def test_the_set_of_commands_is_complete() -> None:
     assert set(ALL) == documents | {
         *(
             "plan",
+            "plan export",
             "sweep",
             "place make",
             "place check",
@@ -249,7 +250,7 @@ class TestCompletion:
     @pytest.mark.parametrize(
         ("words", "wanted"),
         [
-            ("fleetwright ", set(COMMANDS)),
+            ("fleetwright ", {name for name in COMMANDS if " " not in name}),
             ("fleetwright t", {"topology", "targets", "tokens", "thaw"}),
             ("fleetwright topology ", {"discover", "list", "show", "check", "pull", "push", "versions"}),
             ("fleetwright gpus show H100", {"H100-SXM", "H100-PCIe", "H100-NVL"}),
