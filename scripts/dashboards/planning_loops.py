@@ -1,12 +1,13 @@
 """The row of planning loops: what they observe, forecast and decide, and whether the predictions hold."""
 
 from api.schemas.planning_loops import LoopPhase
-from scripts.dashboards.grafana import Colour, Panel, durations, lines, steps, timeline
-from scripts.dashboards.promql import HERE, highest, meaning, one, state
+from scripts.dashboards.grafana import Colour, Panel, bars, durations, lines, steps, timeline
+from scripts.dashboards.promql import HERE, highest, increase, meaning, one, quantiles, state
 
 PHASE_COLOURS = {
     LoopPhase.WARMING_UP: Colour.CALM,
     LoopPhase.STEADY: Colour.GOOD,
+    LoopPhase.OBSERVED: Colour.ODD,
     LoopPhase.RECOMMENDED: Colour.ODD,
     LoopPhase.APPLIED: Colour.GOOD,
     LoopPhase.HOLDING: Colour.WARN,
@@ -69,5 +70,15 @@ def planning_loops() -> list[Panel]:
             "1: the observed latency is outside the interval of the prediction.",
             highest("fleetwright_planning_loop_needs_refit", by="planning_loop, gpu"),
             width=6,
+        ),
+        bars(
+            "Windows",
+            "Windows that the leader decided, by the phase after them.",
+            increase("fleetwright_planning_windows_total", by="phase"),
+        ),
+        durations(
+            "Time to decide a window",
+            "From reading the demand to the report, by percentile.",
+            *quantiles("fleetwright_planning_window_duration_seconds"),
         ),
     ]

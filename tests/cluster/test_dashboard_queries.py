@@ -20,7 +20,7 @@ from api.cli.common.metrics_port import served_metrics
 from api.client import GPUS, Client, UnauthorizedError
 from api.schemas.faults import DiagnosisReport
 from api.schemas.health_events import DeliveryState, OutletName
-from api.schemas.planning_loops import PlanningLoopSpec, PlanningLoopStatus
+from api.schemas.planning_loops import LoopPhase, PlanningLoopSpec, PlanningLoopStatus
 from api.schemas.power import CapPlanRequest, PowerBudget, SimulationRequest
 from api.schemas.quarantine import Evaluation
 from api.schemas.targets import Mode, Phase, TargetSpec, TargetStatus
@@ -28,6 +28,7 @@ from api.schemas.wanted import WantedCounts
 from api.server.examples import bodies
 from deploy.controller.metrics import ControllerMetrics
 from deploy.health_events.metrics import ForwarderMetrics
+from deploy.planning_loop.metrics import PlanningMetrics
 from deploy.remediation.metrics import RemediationMetrics
 from fleet.sizes.histogram import SizeBuckets
 from placement.request import PlacementRequest
@@ -178,6 +179,7 @@ def _controllers_on_ray(address: str) -> Iterator[None]:
     forwarder.count_reconcile(ok=True, duration_s=0.1, at=now)
     forwarder.set_components({(OutletName.SLURM, DeliveryState.DELIVERED): 1})
     ControllerMetrics(registry).wrote(target="chat", kind="scale")
+    PlanningMetrics(registry).decided(LoopPhase.APPLIED, duration_s=1.0)
     with served_metrics(host, int(port), registry):
         yield
 

@@ -17,7 +17,7 @@ from api.jobs.metrics import JobMetrics
 from api.jobs.process_metrics import ProcessMetrics
 from api.schemas.applications import RayServeApplication
 from api.schemas.health_events import DeliveryState, OutletName
-from api.schemas.planning_loops import PlanningLoopStatus
+from api.schemas.planning_loops import LoopPhase, PlanningLoopStatus
 from api.schemas.power import PowerBudget
 from api.schemas.remediation import RemediationStage
 from api.schemas.targets import Mode, Phase, Target, TargetSpec, TargetStatus
@@ -32,6 +32,7 @@ from api.store import Failure, Store
 from deploy.controller.metrics import ControllerMetrics
 from deploy.fault_monitor.metrics import MonitorMetrics
 from deploy.health_events.metrics import ForwarderMetrics
+from deploy.planning_loop.metrics import PlanningMetrics
 from deploy.remediation.metrics import RemediationMetrics
 from faults.diagnosis import Diagnosis, FaultClass
 from faults.quarantine import Decision, DecisionKind, NodeState, QuarantineState
@@ -164,6 +165,7 @@ def _exported() -> dict[str, set[str]]:
     monitor.set_agents(known=8, lost=0, skew_s=0.001)
     monitor.set_probers(known=8, lost=0)
     controller = ControllerMetrics(registry)
+    PlanningMetrics(registry).decided(LoopPhase.APPLIED, duration_s=1.0)
     controller.count_reconcile(ok=True, duration_s=0.1, at=NOW)
     controller.wrote(target="chat", kind="scale")
     controller.set_leader_source(lambda: True)
