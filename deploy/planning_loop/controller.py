@@ -8,13 +8,13 @@ force.
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import structlog
 
 from api.client import ApiError, AsyncClient, ConflictError, NotFoundError
-from api.client.operations import GPUS, MODELS, OFFERS
+from api.client.operations import GPUS, MODELS, OFFERS, create_plan
 from api.schemas.demand_sources import DemandSources
 from api.schemas.pages import PAGE_LIMIT_MAX
 from api.schemas.planning_loops import (
@@ -27,6 +27,7 @@ from api.schemas.planning_loops import (
     WorkloadDemand,
 )
 from api.schemas.plans import PlanRecord
+from api.schemas.projects import PROJECT_HEADER
 from api.schemas.targets import Mode, Target
 from api.tracing import span
 from deploy.common.clock import Clock
@@ -282,7 +283,8 @@ class PlanningLoops:
         self, loop: PlanningLoop, targets: Mapping[str, Target], decision: LoopDecision, report: _Report
     ) -> _Report:
         """Store the new plan with its inputs, and set it where the mode allows that."""
-        record = await self.api.create_plan(decision.request)
+        call = create_plan(decision.request)  # in the project of the loop, which may not be that of the token
+        record = await self.api.send(replace(call, headers={**call.headers, PROJECT_HEADER: loop.project}))
         if not record.plan.status.has_mix:
             reason = record.plan.explanation[0] if record.plan.explanation else record.plan.status.value
             report.phase, report.message = LoopPhase.FAILED, f"plan {record.id} has no mix: {reason}"
