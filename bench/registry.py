@@ -61,6 +61,18 @@ REGISTRY = (
         target="at most 3 changes in 100 windows",
         anchor="solved from nothing in each window",
     ),
+    Benchmark(
+        "demand_sizes",
+        "Request sizes from metrics pages",
+        target="mean 1 %, p50 10 %, p99 20 %",
+        anchor="the requests of the trace",
+    ),
+    Benchmark(
+        "continuous_planning",
+        "Continuous planning",
+        target="cost 10 % over clairvoyant (aim 5 %), short windows 5 %",
+        anchor="HPA, AIBrix and llm-d by their published rules",
+    ),
     Benchmark("horizon", "Plans over a day", target="gap 1 %", anchor="the peak's mix all day"),
     # Placement
     Benchmark("placement_balance", "Balance", target="at or below both policies", anchor="EPLB; proven lower bound"),
