@@ -61,6 +61,13 @@ REGISTRY = (
         target="at most 3 changes in 100 windows",
         anchor="solved from nothing in each window",
     ),
+    Benchmark(
+        "demand_forecast",
+        "Demand forecasts",
+        target="pinball loss below each baseline; share above a quantile at most 1 - q",
+        anchor="last value, seasonal naive, Holt-Winters, each with quantiles of its own errors",
+        slow=True,
+    ),
     Benchmark("horizon", "Plans over a day", target="gap 1 %", anchor="the peak's mix all day"),
     # Placement
     Benchmark("placement_balance", "Balance", target="at or below both policies", anchor="EPLB; proven lower bound"),
