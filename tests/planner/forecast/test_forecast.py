@@ -20,7 +20,8 @@ QUANTILES = (0.5, 0.9, 0.95, 0.99)
 
 
 def noisy(rate: float, *, windows: int, seed: int = 0, noise: float = 0.1) -> list[float]:
-    return (rate * np.random.default_rng(seed).gamma(1 / noise**2, noise**2, windows)).tolist()
+    factors = np.random.default_rng(seed).gamma(1 / noise**2, noise**2, windows)
+    return [rate * float(factor) for factor in factors]
 
 
 class TestStart:
