@@ -66,7 +66,6 @@ REGISTRY = (
         "Demand forecasts",
         target="pinball loss below each baseline; share above a quantile at most 1 - q",
         anchor="last value, seasonal naive, Holt-Winters, each with quantiles of its own errors",
-        slow=True,
     ),
     Benchmark("horizon", "Plans over a day", target="gap 1 %", anchor="the peak's mix all day"),
     # Placement
