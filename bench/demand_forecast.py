@@ -2,12 +2,14 @@
 
 Parameters and candidates were chosen on the traces to fit (`bench.demand_series`); rows are the traces to report.
 Every forecast uses the windows before it alone; scores begin with the 11th window, so they contain the cold start.
-Losses are ratios to that of the last value.  Baselines take quantiles of their own errors of the last 240 windows:
+Losses are ratios to that of the last value, per quantile.  `coverage` is the share of outcomes at or below the
+quantile, `windows_below` the share of windows at or below the quantile that was forecast for them a horizon before:
+what a planner with this warm-up serves.  Baselines take quantiles of their own errors of the last 240 windows:
 
     last value      the newest rate
     seasonal naive  the newest rate until a day is known, then the highest rate of the same windows of yesterday
     Holt-Winters    damped trend and additive season of a day, by exponential smoothing
-    recent quantile what `planner.stability` plans for alone: the 0.9 quantile of the last 24 windows, and 5 %
+    recent quantile what `planner.stability` alone plans for: the 0.9 quantile of the last 24 windows, and 5 %
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -44,13 +46,19 @@ def scores(part: str, methods: dict[str, Method] | None = None) -> list[Row]:
     return [*rows, _summary(rows)] if rows else []
 
 
-def _score(demand: Demand, horizon_s: float, quantiles: Floats) -> tuple[Floats, Floats, int]:
-    """Return the losses in units of the mean rate, the coverages, and the number of forecasts."""
-    outcome = highest(demand.rates, ahead=round(horizon_s / demand.window_s))
+def _score(demand: Demand, horizon_s: float, quantiles: Floats) -> Row:
+    ahead = round(horizon_s / demand.window_s)
+    outcome = highest(demand.rates, ahead=ahead)
     scored = slice(FIRST_SCORED, len(outcome))
     off = outcome[scored, None] - quantiles[scored]
+    last = demand.rates[ahead:, None][scored] - quantiles[scored]
     losses = np.maximum(off * QUANTILES, off * np.subtract(QUANTILES, 1)).mean(axis=0) / demand.rates.mean()
-    return losses, np.mean(off <= 0, axis=0), len(off)
+    return {
+        "forecasts": len(off),
+        "losses": losses,  # in units of the mean rate
+        "coverage": np.mean(off <= 0, axis=0),
+        "windows_below": np.mean(last <= 0, axis=0),
+    }
 
 
 def highest(rates: Floats, *, ahead: int) -> Floats:
@@ -60,29 +68,29 @@ def highest(rates: Floats, *, ahead: int) -> Floats:
 
 
 def _row(group: str, window_s: float, horizon_s: float, series: Sequence[Row]) -> Row:
-    row: Row = {
-        "trace": group,
-        "window_s": window_s,
-        "horizon_s": horizon_s,
-        "forecasts": sum(one["last value"][2] for one in series),
-    }
-    losses = {name: np.sum([one[name][0] for one in series], axis=0) for name in series[0]}
-    base = losses.pop("last value")
+    forecasts = sum(one["last_value"]["forecasts"] for one in series)
+    row: Row = {"trace": group, "window_s": window_s, "horizon_s": horizon_s, "forecasts": forecasts}
+    losses = {name: np.sum([one[name]["losses"] for one in series], axis=0) for name in series[0]}
+    base = losses.pop("last_value")
     for name, loss in losses.items():
-        for quantile, ratio in zip(QUANTILES, loss / base, strict=True):
-            row[f"{name} {quantile:g}"] = float(ratio)
-    covered = np.mean([one["fleetwright"][1] for one in series], axis=0)
-    return row | {f"coverage {q:g}": float(share) for q, share in zip(QUANTILES, covered, strict=True)}
+        row |= _by_quantile(name, loss / base)
+    for figure in ("coverage", "windows_below"):
+        row |= _by_quantile(figure, np.mean([one["fleetwright"][figure] for one in series], axis=0))
+    return row
+
+
+def _by_quantile(figure: str, values: Floats) -> Row:
+    return {f"{figure}_{quantile:g}": float(value) for quantile, value in zip(QUANTILES, values, strict=True)}
 
 
 def _summary(rows: Sequence[Row]) -> Row:
-    """Geometric means of the ratios; coverages of all forecasts."""
+    """Return geometric means of the ratios, and shares of all forecasts."""
     forecasts = np.array([row["forecasts"] for row in rows])
     summary: Row = {"trace": "all", "window_s": None, "horizon_s": None, "forecasts": int(forecasts.sum())}
     for column in list(rows[0])[4:]:
         values = np.array([row[column] for row in rows])
-        coverage = column.startswith("coverage")
-        summary[column] = float(forecasts @ values / forecasts.sum() if coverage else np.exp(np.log(values).mean()))
+        share = column.startswith(("coverage", "windows_below"))
+        summary[column] = float(forecasts @ values / forecasts.sum() if share else np.exp(np.log(values).mean()))
     return summary
 
 
@@ -158,9 +166,9 @@ def _recent_quantile(demand: Demand) -> dict[float, Floats]:
 
 
 METHODS: dict[str, Method] = {
-    "last value": _with_errors(_last_value),
-    "seasonal naive": _with_errors(_seasonal_naive),
-    "Holt-Winters": _with_errors(_holt_winters),
-    "recent quantile": _recent_quantile,
+    "last_value": _with_errors(_last_value),
+    "seasonal_naive": _with_errors(_seasonal_naive),
+    "holt_winters": _with_errors(_holt_winters),
+    "recent_quantile": _recent_quantile,
     "fleetwright": fleetwright,
 }

@@ -73,6 +73,12 @@ REGISTRY = (
         target="cost 10 % over clairvoyant (aim 5 %), short windows 5 %",
         anchor="HPA, AIBrix and llm-d by their published rules",
     ),
+    Benchmark(
+        "demand_forecast",
+        "Demand forecasts",
+        target="pinball loss below each baseline; share above a quantile at most 1 - q",
+        anchor="last value, seasonal naive, Holt-Winters, each with quantiles of its own errors",
+    ),
     Benchmark("horizon", "Plans over a day", target="gap 1 %", anchor="the peak's mix all day"),
     # Placement
     Benchmark("placement_balance", "Balance", target="at or below both policies", anchor="EPLB; proven lower bound"),

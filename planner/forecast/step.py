@@ -52,9 +52,9 @@ def forecast(state: ForecastState, *, horizon_s: float, quantiles: Sequence[floa
     if not state.rates:
         raise RuleError([(("rates",), "must have at least one window")])
     ahead = max(1, ceil(horizon_s / state.window_s - 1e-9))
-    order, highest = sorted(set(quantiles)), 0.0
-    values = {}
-    for quantile, raw in zip(order, _uncorrected(History.of(state), len(state.rates), ahead, order), strict=True):
+    history, order, values = History.of(state), sorted(set(quantiles)), {}
+    highest = float(history.rates[-2:].min())  # a rise that has lasted two windows counts, whatever the errors were
+    for quantile, raw in zip(order, _uncorrected(history, len(state.rates), ahead, order), strict=True):
         highest = max(highest, raw.value + _correction(state, ahead, quantile) * raw.spread)
         values[quantile] = highest
     return tuple(values[quantile] for quantile in quantiles)
