@@ -19,11 +19,11 @@ replica's cache is used in proportion to its load, and what exceeds the ready re
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import ceil, floor
 
 import numpy as np
 
+from bench.clairvoyant import clairvoyant
 from bench.demand_series import REPORT, Floats, demands
 from bench.harness import Row
 from fleet.gpus import builtin_gpus
@@ -80,33 +80,34 @@ def _minutes(rates: Floats, *, seed: int) -> Floats:
     return counts
 
 
-def _rows(day: Day) -> list[Row]:
+def _rows(day: Day) -> Iterator[Row]:
+    best = clairvoyant(day.needed.tolist(), capacity=UTILISATION, warmup=WARM_UP)
     needed = np.ceil(day.needed / UTILISATION - 1e-9).astype(int)
-    best = clairvoyant(needed, warm_up=WARM_UP)
+    cheapest = np.array(best.paid, dtype=float)
+    yield _row(day, "clairvoyant", np.array(best.serving), cheapest, needed, cheapest)
     policies: dict[str, Policy] = {
-        "clairvoyant": lambda _: best,
         "Fleetwright": fleetwright,
         "HPA on queue length": hpa,
         "AIBrix": aibrix,
         "llm-d": llm_d,
     }
-    cost = _paid(best)[WARM_START:].sum()
-    rows = []
     for name, policy in policies.items():
         wanted = policy(day.needed)
-        ready, paid = ready_replicas(wanted), _paid(wanted)
-        short = (ready < needed)[WARM_START:]
-        rows.append(
-            {
-                "trace": day.trace,
-                "policy": name,
-                "windows": len(short),
-                "cost_over_clairvoyant_percent": 100 * float(paid[WARM_START:].sum() / cost - 1),
-                "short_windows_percent": 100 * float(short.mean()),
-                "changes_per_hour": 60 * sum(a != b for a, b in pairwise(wanted[WARM_START:])) / len(short),
-            }
-        )
-    return rows
+        yield _row(day, name, ready_replicas(wanted), _paid(wanted), needed, cheapest)
+
+
+def _row(day: Day, policy: str, ready: Floats, paid: Floats, needed: Floats, cheapest: Floats) -> Row:
+    scored = slice(WARM_START, None)
+    changes = int(np.count_nonzero(np.diff(paid[scored])))
+    windows = len(paid[scored])
+    return {
+        "trace": day.trace,
+        "policy": policy,
+        "windows": windows,
+        "cost_over_clairvoyant_percent": 100 * float(paid[scored].sum() / cheapest[scored].sum() - 1),
+        "short_windows_percent": 100 * float((ready < needed)[scored].mean()),
+        "changes_per_hour": 3_600 / WINDOW_S * changes / windows,
+    }
 
 
 def ready_replicas(wanted: Sequence[int]) -> Floats:
@@ -119,12 +120,6 @@ def _paid(wanted: Sequence[int]) -> Floats:
     """A decision counts from the next window on."""
     counts = np.array(wanted, dtype=float)
     return np.concatenate((counts[:1], counts[:-1]))
-
-
-def clairvoyant(needed: Floats, *, warm_up: int) -> list[int]:
-    """The cheapest wanted counts: after window t, those needed in any of the windows t + 1 ... t + 1 + warm_up."""
-    count = len(needed)
-    return [int(needed[min(t + 1, count - 1) : t + 2 + warm_up].max()) for t in range(count)]
 
 
 def fleetwright(demand: Floats) -> list[int]:
