@@ -84,7 +84,7 @@ def _rows(day: Day) -> Iterator[Row]:
     best = clairvoyant(day.needed.tolist(), capacity=UTILISATION, warmup=WARM_UP)
     needed = np.ceil(day.needed / UTILISATION - 1e-9).astype(int)
     cheapest = np.array(best.paid, dtype=float)
-    yield _row(day, "clairvoyant", np.array(best.serving), cheapest, needed, cheapest)
+    yield _row(day, "clairvoyant", ready=np.array(best.serving), paid=cheapest, needed=needed, cheapest=cheapest)
     policies: dict[str, Policy] = {
         "Fleetwright": fleetwright,
         "HPA on queue length": hpa,
@@ -93,10 +93,10 @@ def _rows(day: Day) -> Iterator[Row]:
     }
     for name, policy in policies.items():
         wanted = policy(day.needed)
-        yield _row(day, name, ready_replicas(wanted), _paid(wanted), needed, cheapest)
+        yield _row(day, name, ready=ready_replicas(wanted), paid=_paid(wanted), needed=needed, cheapest=cheapest)
 
 
-def _row(day: Day, policy: str, ready: Floats, paid: Floats, needed: Floats, cheapest: Floats) -> Row:
+def _row(day: Day, policy: str, *, ready: Floats, paid: Floats, needed: Floats, cheapest: Floats) -> Row:
     scored = slice(WARM_START, None)
     changes = int(np.count_nonzero(np.diff(paid[scored])))
     windows = len(paid[scored])
