@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -152,11 +151,6 @@ class PlanningScene:
             found = wait_for(read, reached, what=f"phase {' or '.join(phases)} of {name}", timeout_s=90)
         assert found is not None
         return found
-
-    @property
-    def changes(self) -> int:
-        wanted = [status.wanted for status in self.statuses if status.wanted]
-        return sum(now != then for then, now in pairwise(wanted))
 
 
 def status_of(client: Client, name: str) -> PlanningLoopStatus | None:
