@@ -47,6 +47,7 @@ def played(scene: PlanningScene, trace: Trace) -> Iterator[TracePlayer]:
     finally:
         loop.call_soon_threadsafe(task.cancel)
         thread.join()
+        loop.close()
 
 
 def wanted(status: PlanningLoopStatus) -> int:
@@ -124,9 +125,8 @@ class TestFailures:
             ):
                 before = scene.wait_for_phase(*DECIDED)
                 begin()
-                held = scene.wait_for_phase(LoopPhase.HOLDING)
+                held = scene.wait_for_phase(LoopPhase.HOLDING, problem=reason)
                 end()
-                assert any(reason in problem for problem in held.problems), held.problems
                 assert held.wanted == before.wanted
                 resumed = scene.wait_for_phase(*DECIDED)
                 assert resumed.problems == ()
@@ -135,10 +135,9 @@ class TestFailures:
         return lambda: scene.fleet.restart(scene.fleet.status.options[OPTION].replicas[0].name)
 
     def test_two_sources_that_disagree_are_not_acted_on(self, scene: PlanningScene) -> None:
-        two_of_three = scene.source(selector={"pod": ".*-[02468]"})
-        scene.register(scene.source(), two_of_three)
+        one_of_three = scene.source(selector={"pod": ".*-0"})
+        scene.register(scene.source(), one_of_three)
         scene.start_controller()
         with played(scene, traffic(rate_rps=5, seconds=windows(20))):
-            held = scene.wait_for_phase(LoopPhase.HOLDING)
-        assert any("contradictory: source 1 counts" in problem for problem in held.problems)
+            held = scene.wait_for_phase(LoopPhase.HOLDING, problem="contradictory: source 1 counts")
         assert held.wanted == {}

@@ -139,16 +139,21 @@ class PlanningScene:
                 if (wanted := status.wanted.get(name, {}).get(GPU)) is not None:
                     self.fleet.scale(OPTION, max(1, wanted))
 
-    def wait_for_phase(self, *phases: LoopPhase, name: str = "chat", after: int = 0) -> PlanningLoopStatus:
+    def wait_for_phase(
+        self, *phases: LoopPhase, name: str = "chat", after: int = 0, problem: str = ""
+    ) -> PlanningLoopStatus:
+        """Wait for a phase, with a problem that contains this text, and after so many windows of the autoscaler."""
         with self.server.client() as client:
 
             def read() -> PlanningLoopStatus | None:
                 return status_of(client, name)
 
             def reached(found: PlanningLoopStatus | None) -> bool:
-                return found is not None and found.phase in phases and len(self.statuses) >= after
+                if found is None or found.phase not in phases or len(self.statuses) < after:
+                    return False
+                return any(problem in each for each in found.problems) if problem else True
 
-            found = wait_for(read, reached, what=f"phase {' or '.join(phases)} of {name}", timeout_s=90)
+            found = wait_for(read, reached, what=f"phase {' or '.join(phases)} of {name} {problem}", timeout_s=90)
         assert found is not None
         return found
 
