@@ -128,14 +128,14 @@ def fleetwright(demand: Floats) -> list[int]:
     running = _first(demand)
     for t, rate in enumerate(demand):
         window = Window(WINDOW_S * t, WINDOW_S * (t + 1))
-        seen = DemandWindow(window=window, arrivals_rps=float(rate), requests=float(rate) * WINDOW_S)
-        memory = observe(memory, {"w": seen}, template=TEMPLATE, settings=settings)
+        observed = DemandWindow(window=window, arrivals_rps=float(rate), requests=float(rate) * WINDOW_S)
+        memory = observe(memory, {"w": observed}, template=TEMPLATE, settings=settings)
         decision = decide_window(
             TEMPLATE,
             memory=memory,
             settings=settings,
             running=_allocation(running),
-            windows={"w": seen},
+            windows={"w": observed},
             traffic={},
             gpus=builtin_gpus(),
             models=builtin_models(),
@@ -149,15 +149,15 @@ def fleetwright(demand: Floats) -> list[int]:
 def hpa(demand: Floats) -> list[int]:
     """`desired = ceil(replicas x value / target)`, within the tolerance, and the highest of the last five minutes."""
     count, queue = _first(demand), 0.0
-    counts, wishes = [count], list[int]()
+    counts, recommended = [count], list[int]()
     for t in range(len(demand)):
         ready = ready_replicas(counts)[-1]
         queue = max(0.0, queue + (demand[t] - ready) * WINDOW_S)
         in_flight = min(demand[t], ready) * HPA_TARGET / UTILISATION + queue  # a full replica has the target in flight
         ratio = in_flight / (HPA_TARGET * count)
-        wish = count if abs(ratio - 1) <= HPA_TOLERANCE else ceil(count * min(ratio, 4.0))
-        wishes.append(max(1, wish))
-        count = max(wishes[-HPA_STABLE:]) if wish < count else max(1, wish)
+        desired = count if abs(ratio - 1) <= HPA_TOLERANCE else ceil(count * min(ratio, 4.0))
+        recommended.append(max(1, desired))
+        count = max(recommended[-HPA_STABLE:]) if desired < count else max(1, desired)
         counts.append(count)
     return counts[1:]
 

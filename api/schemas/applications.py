@@ -11,14 +11,14 @@ from pydantic import (
     ConfigDict,
     Field,
     StringConstraints,
-    ValidationError,
     ValidationInfo,
     model_validator,
 )
 
+from api.schemas.kinds import validate_by_kind
 from api.schemas.names import GpuName, Name, PartKey
 from api.schemas.probes import PlainUrl
-from fleet.documents import Frozen, RuleError, Violation, validate_nested, validation_problems
+from fleet.documents import Frozen, RuleError, Violation
 
 ServeName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f/]+$")]
 
@@ -191,19 +191,8 @@ _KINDS: Mapping[str, type[Frozen]] = {
 
 
 def _of_its_kind(value: Any, info: ValidationInfo) -> Any:
-    """Validate by kind, so that errors name fields of that kind only; without a kind it is a Serve application."""
-    if isinstance(value, Frozen):
-        return value
-    if not isinstance(value, dict):
-        raise RuleError([((), "expected a mapping of fields")])
-    kind = value.get("kind", "ray_serve")
-    model = _KINDS.get(kind) if isinstance(kind, str) else None
-    if model is None:
-        raise RuleError([(("kind",), f"allowed: {', '.join(_KINDS)}")])
-    try:
-        return validate_nested(model, value, info)
-    except ValidationError as error:
-        raise RuleError(validation_problems(error)) from error
+    """Treat an application without a kind as a Serve application."""
+    return validate_by_kind(value, info, kinds=_KINDS, default="ray_serve")
 
 
 Application = Annotated[

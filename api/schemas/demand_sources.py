@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, StringConstraints, ValidationError, ValidationInfo, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, ValidationInfo, model_validator
 
+from api.schemas.kinds import validate_by_kind
 from api.schemas.names import Name, PartKey
 from api.schemas.probes import PlainUrl
-from fleet.documents import Frozen, RuleError, validate_nested, validation_problems
+from fleet.documents import Frozen, RuleError
 
 LabelName = Annotated[str, StringConstraints(max_length=200, pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$")]
 LabelValue = Annotated[str, StringConstraints(max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")]
@@ -79,10 +80,10 @@ class EngineMetricsDemand(Frozen):
 
     @model_validator(mode="after")
     def _each_page_once(self) -> "EngineMetricsDemand":
-        seen: dict[PlainUrl, str] = {}
+        part_of: dict[PlainUrl, str] = {}
         for part, pages in self.parts.items():
             for position, page in enumerate(pages):
-                if (other := seen.setdefault(page, part)) != part:
+                if (other := part_of.setdefault(page, part)) != part:
                     raise RuleError([(("parts", part, position), f"{page} is already a page of {other}")])
         return self
 
@@ -110,19 +111,7 @@ _KINDS: Mapping[str, type[Frozen]] = {
 
 
 def _of_its_kind(value: Any, info: ValidationInfo) -> Any:
-    """Validate by kind, so that errors name fields of that kind only."""
-    if isinstance(value, Frozen):
-        return value
-    if not isinstance(value, dict):
-        raise RuleError([((), "expected a mapping of fields")])
-    kind = value.get("kind")
-    model = _KINDS.get(kind) if isinstance(kind, str) else None
-    if model is None:
-        raise RuleError([(("kind",), f"allowed: {', '.join(_KINDS)}")])
-    try:
-        return validate_nested(model, value, info)
-    except ValidationError as error:
-        raise RuleError(validation_problems(error)) from error
+    return validate_by_kind(value, info, kinds=_KINDS)
 
 
 Source = Annotated[PrometheusDemand | EngineMetricsDemand | RequestLogDemand, BeforeValidator(_of_its_kind)]

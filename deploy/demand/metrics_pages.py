@@ -17,7 +17,7 @@ from planner.demand.series import Series
 
 TIMEOUT_S = 5.0
 CONCURRENT = 16
-PAGE_LABEL = "page"  # the address of the page, which tells the replicas apart
+PAGE_LABEL = "page"  # the address of the page, which distinguishes the replicas
 
 Labels = tuple[tuple[str, str], ...]
 

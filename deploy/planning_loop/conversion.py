@@ -92,7 +92,7 @@ def drift_reports(drifts: Mapping[MachineKey, Drift]) -> dict[str, DriftReport]:
 def traffic_by_option(
     running: Sequence[Allocation], windows: Mapping[str, DemandWindow]
 ) -> dict[OptionKey, PartTraffic]:
-    """What the replicas of each option in force served, where a source tells the parts of its target apart."""
+    """What the replicas of each option in force served, where a source distinguishes the parts of its target."""
     found: dict[OptionKey, PartTraffic] = {}
     for entry in running:
         parts = {part: each for part, each in windows[entry.workload].parts.items() if part != ENTIRE}

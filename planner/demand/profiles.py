@@ -24,7 +24,7 @@ class Profile:
     tpot_s: Names = ()  # histogram
     seconds_per_unit: float = 1.0  # of the latencies
     kv_usage: Names = ()  # gauge, 0 to 1
-    prefix_queries: Names = ()  # counter of looked up prompt tokens
+    prefix_queries: Names = ()  # counter of prompt tokens that were searched for in the cache
     prefix_hits: Names = ()  # counter of found prompt tokens
     prefix_hit_rate: Names = ()  # gauge, where there are no counters
     checked_against: str  # the metrics page or the source that the names were compared with

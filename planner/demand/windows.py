@@ -1,6 +1,6 @@
 """The demand of one window, from the series of one source.
 
-Replicas are told apart by all labels but those that divide a metric inside one server.  Each replica belongs to the
+Replicas are distinguished by all labels but those that divide a metric inside one server.  Each replica belongs to the
 part whose labels match; none or two matching parts make the window unusable, and so do missing, stale, reset, repeated
 or contradictory series: `problems` names them, and a planner must not act on such a window.
 
@@ -190,7 +190,7 @@ def _missing_series(live: Collection[_Replica], profile: Profile) -> Iterator[st
 
 def _repeated(live: Sequence[_Replica], profile: Profile, window: Window) -> Iterator[str]:
     """Servers that are read twice: the same counters under other labels."""
-    seen: dict[tuple[float, ...], _Replica] = {}
+    first_of: dict[tuple[float, ...], _Replica] = {}
     for replica in live:
         ends = [
             sample[1]
@@ -205,7 +205,7 @@ def _repeated(live: Sequence[_Replica], profile: Profile, window: Window) -> Ite
         )
         if counted < SAME_COUNTS or len(ends) < 2:
             continue
-        other = seen.setdefault(tuple(sorted(ends)), replica)
+        other = first_of.setdefault(tuple(sorted(ends)), replica)
         if other is not replica and _without_scraper(other.labels) == _without_scraper(replica.labels):
             yield f"repeated: {_text(replica.labels)} and {_text(other.labels)} are the same server"
 

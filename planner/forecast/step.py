@@ -116,8 +116,8 @@ class _Errors:
         origins, outcomes = np.arange(max(0, until - ahead)), np.empty(0)
         if len(origins):
             later = np.lib.stride_tricks.sliding_window_view(history.present[1:until], ahead)
-            seen = ~(np.isnan(later).all(axis=1) | np.isnan(history.present[origins]))
-            origins, outcomes = origins[seen], np.nanmax(later[seen], axis=1)
+            complete = ~(np.isnan(later).all(axis=1) | np.isnan(history.present[origins]))
+            origins, outcomes = origins[complete], np.nanmax(later[complete], axis=1)
         first = known.mean * np.broadcast_to(FIRST_ERRORS, (count, len(FIRST_ERRORS)))
         now = known.spreads[:, -1]
         spreads = np.concatenate([known.spreads[:, origins], np.broadcast_to(now[:, None], first.shape)], axis=1)
