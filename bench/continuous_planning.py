@@ -28,7 +28,8 @@ from bench.demand_series import REPORT, Floats, demands
 from bench.harness import Row
 from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
-from planner.demand.windows import DemandWindow, Window
+from planner.demand.replicas import Window
+from planner.demand.windows import DemandWindow
 from planner.planning_loop import LoopMemory, LoopSettings, decide_window, observe
 from planner.request import PlanRequest
 from planner.result import Allocation

@@ -62,6 +62,12 @@ REGISTRY = (
         anchor="solved from nothing in each window",
     ),
     Benchmark(
+        "demand_forecast",
+        "Demand forecasts",
+        target="pinball loss below each baseline; share above a quantile at most 1 - q",
+        anchor="last value, seasonal naive, Holt-Winters, each with quantiles of its own errors",
+    ),
+    Benchmark(
         "demand_sizes",
         "Request sizes from metrics pages",
         target="mean 1 %, p50 10 %, p99 20 %",
@@ -72,12 +78,6 @@ REGISTRY = (
         "Continuous planning",
         target="cost 10 % over clairvoyant (aim 5 %), short windows 5 %",
         anchor="HPA, AIBrix and llm-d by their published rules",
-    ),
-    Benchmark(
-        "demand_forecast",
-        "Demand forecasts",
-        target="pinball loss below each baseline; share above a quantile at most 1 - q",
-        anchor="last value, seasonal naive, Holt-Winters, each with quantiles of its own errors",
     ),
     Benchmark("horizon", "Plans over a day", target="gap 1 %", anchor="the peak's mix all day"),
     # Placement

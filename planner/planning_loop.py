@@ -33,12 +33,17 @@ from planner.problem_builder import build_problem
 from planner.request import PlanRequest, RateScale, Workload
 from planner.result import Allocation
 from planner.stability import StabilityPolicy, StabilityState, decide
+from planner.throughput import ThroughputSource
 
 MachineKey = tuple[str, str]  # workload and GPU type
 OptionKey = tuple[str, str]  # workload and option
 BucketCounts = tuple[float, ...]  # requests per bucket, row by row
 HIGHEST_OF_HORIZON = 2.0
-MIN_REQUESTS = 20.0  # of a window whose sizes count
+MIN_REQUESTS = 20.0  # of the last windows together, so that their sizes count
+MAX_BEYOND_BUCKETS = 0.02  # share of requests
+FIRST_DECISION_WINDOWS = 2
+COLD_WINDOWS = 30  # with fewer, quantiles of the forecast rest on assumed errors
+COLD_GROWTH = 1.25  # over the highest rate so far, until then
 CHANGED = 4.0  # standard deviations of the chi-square statistic beyond its mean
 
 
@@ -111,24 +116,46 @@ def observe(
 
 
 def bucket_counts(window: DemandWindow, buckets: SizeBuckets) -> BucketCounts | None:
-    """The window's requests per bucket, as if input and output were independent; None with too few requests."""
+    """The window's requests per bucket, as if input and output were independent; None without requests."""
     inputs, outputs = window.input_tokens, window.output_tokens
-    if inputs is None or outputs is None or (requests := min(inputs.requests, outputs.requests)) < MIN_REQUESTS:
+    if inputs is None or outputs is None:
         return None
+    requests = min(inputs.requests, outputs.requests)
     rows = inputs.shares_on(buckets.input_tokens)
     columns = outputs.shares_on(buckets.output_tokens)
     total = float(rows.sum() * columns.sum())
     return tuple(requests * float(row * column) / total for row in rows for column in columns)
 
 
-def recent_shares(windows: Sequence[BucketCounts]) -> BucketCounts:
-    """The mix of the newest window, pooled with those before it back to the last significant change."""
+def size_problems(windows: Mapping[str, DemandWindow], *, template: PlanRequest) -> list[str]:
+    """Sizes that the template's buckets cannot express: their last one would stand for longer requests too."""
+    found = []
+    for workload in template.workloads:
+        window, buckets = windows[workload.name], workload.buckets
+        for tokens, density, edges in (
+            ("input", window.input_tokens, buckets.input_tokens),
+            ("output", window.output_tokens, buckets.output_tokens),
+        ):
+            if density is not None and (above := density.share_above(edges[-1])) > MAX_BEYOND_BUCKETS:
+                needed = density.quantile(1 - MAX_BEYOND_BUCKETS / 2)
+                found.append(
+                    f"{above:.0%} of the requests of {workload.name} have more than {edges[-1]:,} {tokens} tokens, the "
+                    f"last edge of its buckets; add an edge of at least {needed:,.0f}"
+                )
+    return found
+
+
+def recent_shares(windows: Sequence[BucketCounts]) -> BucketCounts | None:
+    """The mix of the newest window, pooled with those before it back to the last significant change.
+
+    None with too few requests.
+    """
     pooled = np.asarray(windows[-1])
     for older in reversed(windows[:-1]):
         if _differ(pooled, np.asarray(older)):
             break
         pooled = pooled + np.asarray(older)
-    return tuple(map(float, pooled / pooled.sum()))
+    return tuple(map(float, pooled / pooled.sum())) if pooled.sum() >= MIN_REQUESTS else None
 
 
 def forecast_rates(memory: LoopMemory, *, template: PlanRequest, settings: LoopSettings) -> dict[str, float]:
@@ -137,7 +164,10 @@ def forecast_rates(memory: LoopMemory, *, template: PlanRequest, settings: LoopS
     for workload in template.workloads:
         state = memory.forecasts[workload.name]
         (highest,) = forecast(state, horizon_s=settings.horizon_s, quantiles=(settings.horizon_quantile,))
-        found[workload.name] = max(highest, state.rates[-1] or 0.0)
+        rates = [rate for rate in state.rates if rate is not None]
+        if state.observed < COLD_WINDOWS:
+            highest = min(highest, COLD_GROWTH * max(rates) + 2 * sqrt(max(rates) / settings.window_s))
+        found[workload.name] = max(highest, rates[-1])
     return found
 
 
@@ -152,8 +182,9 @@ def forecast_request(
     workloads = []
     for workload in template.workloads:
         rate_rps, buckets = rates_rps[workload.name], workload.buckets
-        if known := memory.sizes.get(workload.name):
-            shares, columns = recent_shares(known), len(buckets.output_tokens)
+        known = memory.sizes.get(workload.name)
+        if known and (shares := recent_shares(known)) is not None:
+            columns = len(buckets.output_tokens)
             rows = tuple(shares[at : at + columns] for at in range(0, len(shares), columns))
             buckets = SizeBuckets(input_tokens=buckets.input_tokens, output_tokens=buckets.output_tokens, share=rows)
         changes = {"rate_rps": rate_rps, "demand": None, "buckets": buckets}
@@ -256,8 +287,10 @@ def assess_drift(
         served, option = traffic.get((entry.workload, entry.option)), options.get((entry.workload, entry.option))
         config = None if option is None else config_of(option)
         window = windows.get(entry.workload)
-        if window is None or served is None or config is None or not served.replicas:
+        if window is None or served is None or option is None or config is None or not served.replicas:
             continue
+        if option.throughput.provenance is not ThroughputSource.CALIBRATED:
+            continue  # measured rates have errors of their own
         inputs, outputs = window.input_tokens, window.output_tokens
         if inputs is None or outputs is None:
             continue
@@ -267,6 +300,7 @@ def assess_drift(
             input_tokens=inputs.mean,
             output_tokens=outputs.mean,
             rate_rps=rate_rps,
+            arrival_cv=request.workloads[option.workload].arrival_cv,
         )
         if prediction is None:
             continue
@@ -276,7 +310,7 @@ def assess_drift(
             prediction,
             tpot_s=None if served.tpot_s is None else served.tpot_s.mean,
             ttft_s=None if served.ttft_s is None else served.ttft_s.mean,
-            requests=0.0 if served.tpot_s is None else served.tpot_s.requests,
+            requests=served.completions_rps * window.window.length_s,  # a histogram may count tokens
         )
         drifts[key] = assess(updated[key], prediction)
     return updated, drifts
@@ -289,6 +323,8 @@ def _given(model: Frozen) -> dict[str, Any]:
 
 def _differ(ours: Floats, theirs: Floats) -> bool:
     """Pearson's chi-square test of one mix in two windows, over the buckets that have requests."""
+    if min(ours.sum(), theirs.sum()) < MIN_REQUESTS:
+        return False
     used = ours + theirs > 0
     ours, theirs = ours[used], theirs[used]
     expected = (ours + theirs) * ours.sum() / (ours.sum() + theirs.sum())

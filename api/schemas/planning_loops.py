@@ -44,7 +44,7 @@ class PlanningLoopSpec(Frozen):
         default=0.05, description="A cost above the proven bound by up to this share is not worth a change."
     )
     patience: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        default=6, description="Windows in a row that a saving must last before the plan shrinks."
+        default=6, description="Windows in a row that a saving must last before the plan shrinks; growth does not wait."
     )
     size_windows: Annotated[int, Field(ge=1, le=100)] = Field(
         default=6, description="Windows whose request sizes are planned with."
@@ -59,6 +59,13 @@ class PlanningLoopSpec(Frozen):
         violations += [
             (("targets",), f"is required for the workload {name!r}") for name in sorted(names - self.targets.keys())
         ]
+        violations += [
+            (("request", field), "is not allowed here: a planning loop plans for the observed demand alone")
+            for field in ("replay", "horizon", "current")
+            if getattr(self.request, field) is not None
+        ]
+        if self.request.rate_scales:
+            violations.append((("request", "rate_scales"), "is not allowed here: the planning loop sets them"))
         if self.warm_up_s > (longest_s := (MAX_HORIZON_WINDOWS - 1) * self.window_s):
             violations.append((("warm_up_s",), f"allowed: at most {longest_s:g} with this window_s, 31 windows"))
         if len(set(self.targets.values())) != len(self.targets):

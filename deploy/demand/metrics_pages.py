@@ -17,6 +17,7 @@ from planner.demand.series import Series
 
 TIMEOUT_S = 5.0
 CONCURRENT = 16
+MAX_SAMPLES = 500  # a window of half an hour, polled every five seconds
 PAGE_LABEL = "page"  # the address of the page, which distinguishes the replicas
 
 Labels = tuple[tuple[str, str], ...]
@@ -27,7 +28,7 @@ class MetricsPages:
     """The samples of the pages that are polled; `max_samples` of each series."""
 
     http: httpx.AsyncClient
-    max_samples: int = 240
+    max_samples: int = MAX_SAMPLES
     _samples: dict[str, dict[tuple[str, Labels], deque[tuple[float, float]]]] = field(default_factory=dict)
 
     async def poll(self, pages: Iterable[str], *, profile: Profile, at_s: float) -> Mapping[str, str]:
@@ -69,6 +70,7 @@ class MetricsPages:
         known = self._samples.setdefault(page, {})
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
-                if sample.name in names:
-                    key = (sample.name, tuple(sorted(sample.labels.items())))
+                name = sample.name if sample.name in names else sample.name.removesuffix("_total")  # the parser adds it
+                if name in names:
+                    key = (name, tuple(sorted(sample.labels.items())))
                     known.setdefault(key, deque(maxlen=self.max_samples)).append((at_s, float(sample.value)))

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ValidationError
 from api.schemas.demand_sources import PrometheusDemand
 from deploy.common.errors import UnreachableError
 from planner.demand.profiles import Profile
+from planner.demand.replicas import Window
 from planner.demand.series import Series
-from planner.demand.windows import Window
 
 TIMEOUT_S = 10.0
 MAX_RESPONSE_BYTES = 32_000_000  # 20 replicas of vLLM with 150 series and 40 samples take about 4 MB

@@ -19,8 +19,9 @@ from deploy.demand.credentials import read_credentials
 from deploy.demand.metrics_pages import PAGE_LABEL, MetricsPages
 from deploy.demand.prometheus import MAX_RESPONSE_BYTES, read_series
 from planner.demand.profiles import PROFILES
+from planner.demand.replicas import Window
 from planner.demand.request_log import read_log
-from planner.demand.windows import DemandWindow, Window, disagreement, read_window
+from planner.demand.windows import DemandWindow, disagreement, read_window
 
 MAX_LOG_BYTES = 64_000_000  # the newest of a log; about 300,000 requests
 
@@ -81,7 +82,7 @@ class DemandReader:
             if isinstance(source, PrometheusDemand):
                 return await self._of_prometheus(source, window, expected)
             if isinstance(source, EngineMetricsDemand):
-                return self._of_pages(source, window)
+                return self._of_pages(source, window, expected)
             return await asyncio.to_thread(self._of_log, source, window)
         except UnreachableError as error:
             return DemandWindow(window=window, problems=(f"unreachable: {error}",))
@@ -111,7 +112,7 @@ class DemandReader:
         async with target_client(self.allowed, max_answer_bytes=MAX_RESPONSE_BYTES, tls=tls) as http:
             yield http
 
-    def _of_pages(self, source: EngineMetricsDemand, window: Window) -> DemandWindow:
+    def _of_pages(self, source: EngineMetricsDemand, window: Window, expected: Mapping[str, int]) -> DemandWindow:
         found = read_window(
             self.pages.series(map(str, _pages(source))),
             window=window,
@@ -121,8 +122,10 @@ class DemandReader:
                 for part, pages in source.parts.items()
             },
             max_age_s=source.max_age_s,
-            expected_replicas={part: len(pages) for part, pages in source.parts.items()},
+            expected_replicas=expected or {part: len(pages) for part, pages in source.parts.items()},
         )
+        if expected and not found.problems:
+            return found  # as many replicas export samples as run; other pages may be of stopped ones
         failed = [
             f"unreachable: {page} {self._failed[page]}" for page in map(str, _pages(source)) if page in self._failed
         ]

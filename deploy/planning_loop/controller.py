@@ -31,7 +31,7 @@ from api.schemas.projects import PROJECT_HEADER
 from api.schemas.targets import Mode, Target
 from api.tracing import span
 from deploy.common.clock import Clock
-from deploy.common.errors import ActuationError, NotLeadingError, PlanUnusableError
+from deploy.common.errors import NotLeadingError, PlanUnusableError
 from deploy.common.leader_election import Leadership
 from deploy.common.text import one_line
 from deploy.controller.plan_reader import PlanReader, planned_replicas
@@ -46,8 +46,16 @@ from deploy.planning_loop.conversion import (
 )
 from deploy.planning_loop.metrics import PlanningMetrics
 from fleet.errors import FleetwrightError
-from planner.demand.windows import DemandWindow, Window
-from planner.planning_loop import LoopDecision, LoopMemory, decide_window, observe
+from planner.demand.replicas import Window
+from planner.demand.windows import DemandWindow
+from planner.planning_loop import (
+    FIRST_DECISION_WINDOWS,
+    LoopDecision,
+    LoopMemory,
+    decide_window,
+    observe,
+    size_problems,
+)
 from planner.result import Allocation
 
 log = structlog.get_logger()
@@ -81,6 +89,7 @@ class PlanningLoops:
     _decided: dict[tuple[str, int], float] = field(default_factory=dict)  # (loop, version) -> end of the last window
     _busy: set[str] = field(default_factory=set)
     _polling: bool = False
+    _running_before: dict[str, Mapping[str, int]] = field(default_factory=dict)  # target -> part -> replicas
 
     async def advance(self) -> bool:
         """Decide for every loop whose window has ended; true when every one could be reported on."""
@@ -170,23 +179,27 @@ class PlanningLoops:
                     for workload, found in windows.items()
                     for problem in found.problems
                 ]
+                problems = problems or size_problems(windows, template=loop.spec.request)
                 if problems:
                     return await self._hold(loop, targets, state, windows, problems)
                 return await self._plan(loop, targets, state, windows)
         except TimeoutError:
             return _Report(LoopPhase.FAILED, state, message="the window was not decided in time")
-        except (ActuationError, FleetwrightError) as error:
-            if isinstance(error, NotLeadingError | ApiError):
-                raise
+        except NotLeadingError:
+            raise
+        except (FleetwrightError, ApiError) as error:
             return _Report(LoopPhase.FAILED, state, message=str(error))
 
     async def _read(self, targets: Mapping[str, Target], window: Window) -> dict[str, DemandWindow]:
         async def one(target: Target) -> DemandWindow:
             if target.spec.demand is None:
                 return DemandWindow(window=window, problems=("missing: the target has no `demand`",))
-            return await self.demand.read(
-                target.spec.demand, window=window, expected_replicas=await self._running(target.name)
-            )
+            now = await self._running(target.name)
+            before = self._running_before.get(target.name, now)
+            self._running_before[target.name] = now
+            # A replica that has just begun to serve may not have been scraped yet.
+            running = {part: min(count, before.get(part, 0)) for part, count in now.items()}
+            return await self.demand.read(target.spec.demand, window=window, expected_replicas=running)
 
         return dict(zip(targets, await asyncio.gather(*map(one, targets.values())), strict=True))
 
@@ -231,9 +244,9 @@ class PlanningLoops:
         observed = min(forecast.observed for forecast in memory.forecasts.values())
         in_force = await self._plan_in_force(loop, targets, state)
         wanted = {} if in_force is None else _wanted(in_force, targets)
-        if observed < spec.patience:
+        if observed < FIRST_DECISION_WINDOWS:
             demand = {name: demand_report(found, forecast_rps=found.arrivals_rps) for name, found in windows.items()}
-            message = f"{observed} of {spec.patience} windows of demand that the first decision needs"
+            message = f"{observed} of {FIRST_DECISION_WINDOWS} windows of demand that the first decision needs"
             return _Report(LoopPhase.WARMING_UP, state_with(state, memory), message, demand=demand, wanted=wanted)
         running = () if in_force is None else in_force.plan.allocation
         decision = await self._decision(loop, memory, running, windows)
@@ -283,6 +296,10 @@ class PlanningLoops:
         self, loop: PlanningLoop, targets: Mapping[str, Target], decision: LoopDecision, report: _Report
     ) -> _Report:
         """Store the new plan with its inputs, and set it where the mode allows that."""
+        sets_plan = loop.spec.mode is Mode.APPLY and not self.observe_only
+        if sets_plan and (await self.api.get_freeze()).document.frozen:
+            report.phase, report.message = LoopPhase.FROZEN, f"a new plan is due: {decision.reason}"
+            return report
         call = create_plan(decision.request)  # in the project of the loop, which may not be that of the token
         record = await self.api.send(replace(call, headers={**call.headers, PROJECT_HEADER: loop.project}))
         if not record.plan.status.has_mix:
@@ -291,7 +308,7 @@ class PlanningLoops:
             return report
         wanted = _wanted(record, targets)
         report.message = f"{decision.reason}; plan {record.id}"
-        if loop.spec.mode is Mode.APPLY and not self.observe_only:
+        if sets_plan:
             expected = {target.name: target.spec.plan_id for target in targets.values()}
             request = LoopPlanRequest(plan_id=record.id, loop_version=loop.version, expected_plan_ids=expected)
             try:
@@ -317,11 +334,11 @@ class PlanningLoops:
     async def _plan_in_force(
         self, loop: PlanningLoop, targets: Mapping[str, Target], state: LoopState
     ) -> PlanRecord | None:
-        """The plan of the targets, or the last recommendation where the loop sets none."""
+        """The plan of the targets; where the loop only recommends, its last recommendation."""
         set_ids = {target.spec.plan_id for target in targets.values()}
         of_targets = set_ids.pop() if len(set_ids) == 1 else None
-        applies = loop.spec.mode is Mode.APPLY
-        plan_id = (of_targets or state.plan_id) if applies else (state.plan_id or of_targets)
+        recommends = loop.spec.mode is Mode.RECOMMEND or (self.observe_only and loop.spec.mode is Mode.APPLY)
+        plan_id = (state.plan_id or of_targets) if recommends else of_targets
         if plan_id is None:
             return None
         try:

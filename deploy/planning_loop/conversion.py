@@ -14,7 +14,8 @@ from api.schemas.planning_loops import (
 from deploy.controller.plan_reader import part_of
 from planner.demand.density import Density
 from planner.demand.drift import Drift, DriftState
-from planner.demand.windows import ENTIRE, DemandWindow, PartTraffic
+from planner.demand.replicas import ENTIRE
+from planner.demand.windows import DemandWindow, PartTraffic
 from planner.forecast import ForecastState
 from planner.planning_loop import LoopMemory, LoopSettings, MachineKey, OptionKey
 from planner.result import Allocation

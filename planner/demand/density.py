@@ -43,10 +43,7 @@ class Density:
     share: Floats
     edges: tuple[float, ...]  # of the buckets it was estimated from; a quantile's bucket is certain
     requests: float
-
-    @property
-    def mean(self) -> float:
-        return float(self.share @ _cell_means(self.lower, self.upper))
+    mean: float  # of the sum, exact
 
     def quantile(self, p: float) -> float:
         below = np.cumsum(self.share)
@@ -63,6 +60,9 @@ class Density:
             self.edges[position] if position < len(self.edges) else None,
         )
 
+    def share_above(self, size: float) -> float:
+        return float(self.shares_on((size, 2 * size))[1])
+
     def shares_on(self, edges: Sequence[float]) -> Floats:
         """The shares of buckets with these upper edges; the last bucket also has everything above it."""
         below = np.concatenate(([0.0], np.cumsum(self.share))) / self.share.sum()
@@ -76,7 +76,10 @@ class Density:
 def exact_density(values: Sequence[float] | Floats) -> Density:
     """The distribution of known sizes."""
     found, counts = np.unique(np.maximum(np.asarray(values, dtype=float), 1e-9), return_counts=True)
-    return Density(found * (1 - 1e-9), found, counts / counts.sum(), tuple(map(float, found)), float(counts.sum()))
+    mean = float(found @ counts / counts.sum())
+    return Density(
+        found * (1 - 1e-9), found, counts / counts.sum(), tuple(map(float, found)), float(counts.sum()), mean
+    )
 
 
 def estimate_density(
@@ -100,8 +103,9 @@ def estimate_density(
     mass = cells.width * np.exp(theta)
     per_bucket = np.bincount(cells.bucket, mass, len(total))
     share = mass * (total / np.maximum(per_bucket, 1e-300))[cells.bucket] / requests
-    share = _tilted(cells, share, mean=float(sums.sum()) / requests)
-    return Density(cells.lower, cells.upper, share, tuple(map(float, edges)), requests)
+    mean = float(sums.sum()) / requests
+    share = _tilted(cells, share, mean=mean)
+    return Density(cells.lower, cells.upper, share, tuple(map(float, edges)), requests, mean)
 
 
 @dataclass(frozen=True, slots=True)

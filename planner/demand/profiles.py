@@ -6,14 +6,17 @@ read.  A counter has its name in the text format, with `_total`; a histogram has
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from typing import Literal
 
 Names = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    finished: Names  # counter of requests that ended, or of requests that arrived
-    counts_arrivals: bool = False  # `finished` counts a request when it arrives
+    finished: Names  # counter of requests
+    counts: Literal["ends", "dispatches", "arrivals"] = "ends"  # when a request is counted
+    is_engine: bool = False  # each replica of the target exports the series
+    has_sizes: bool = True  # without histograms of tokens the series are incomplete
     failed: Names = ()  # counter of requests that ended with an error
     failed_labels: Mapping[str, tuple[str, ...]] | None = None  # series of `finished` that count failures instead
     running: Names = ()  # gauge of requests being served
@@ -42,40 +45,49 @@ class Profile:
                     yield from (f"{name}_bucket", f"{name}_sum") if name in histograms else (name,)
 
 
+def _and_from_ray(*names: str) -> Names:
+    """The names, and those under which Ray exports the metrics of engines in its replicas."""
+    return (*names, *(f"ray_{name}" for name in names), *(f"ray_{name.replace(':', '_')}" for name in names))
+
+
 PROFILES: Mapping[str, Profile] = {
     "vllm": Profile(
-        finished=("vllm:request_success_total",),
+        is_engine=True,
+        finished=_and_from_ray("vllm:request_success_total"),
         failed_labels={"finished_reason": ("abort", "error")},
-        running=("vllm:num_requests_running",),
-        queued=("vllm:num_requests_waiting",),
-        input_tokens=("vllm:request_prompt_tokens",),
-        output_tokens=("vllm:request_generation_tokens",),
-        ttft_s=("vllm:time_to_first_token_seconds",),
-        tpot_s=(
+        running=_and_from_ray("vllm:num_requests_running"),
+        queued=_and_from_ray("vllm:num_requests_waiting"),
+        input_tokens=_and_from_ray("vllm:request_prompt_tokens"),
+        output_tokens=_and_from_ray("vllm:request_generation_tokens"),
+        ttft_s=_and_from_ray("vllm:time_to_first_token_seconds"),
+        tpot_s=_and_from_ray(
             "vllm:request_time_per_output_token_seconds",
             "vllm:inter_token_latency_seconds",
             "vllm:time_per_output_token_seconds",
         ),
-        kv_usage=("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
-        prefix_queries=("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
-        prefix_hits=("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
+        kv_usage=_and_from_ray("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
+        prefix_queries=_and_from_ray("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
+        prefix_hits=_and_from_ray("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
         checked_against="the families of a vLLM 0.26.0 server, and the sources of 0.9.2 to 0.24.0",
     ),
     "sglang": Profile(
-        finished=("sglang:num_requests_total",),
-        failed=("sglang:num_aborted_requests_total",),
-        running=("sglang:num_running_reqs",),
-        queued=("sglang:num_queue_reqs",),
-        input_tokens=("sglang:prompt_tokens_histogram",),
-        output_tokens=("sglang:generation_tokens_histogram",),
-        ttft_s=("sglang:time_to_first_token_seconds",),
-        tpot_s=("sglang:inter_token_latency_seconds", "sglang:time_per_output_token_seconds"),
-        kv_usage=("sglang:token_usage",),
-        prefix_hit_rate=("sglang:cache_hit_rate",),
+        is_engine=True,
+        has_sizes=False,
+        finished=_and_from_ray("sglang:num_requests_total"),
+        failed=_and_from_ray("sglang:num_aborted_requests_total"),
+        running=_and_from_ray("sglang:num_running_reqs"),
+        queued=_and_from_ray("sglang:num_queue_reqs"),
+        input_tokens=_and_from_ray("sglang:prompt_tokens_histogram"),
+        output_tokens=_and_from_ray("sglang:generation_tokens_histogram"),
+        ttft_s=_and_from_ray("sglang:time_to_first_token_seconds"),
+        tpot_s=_and_from_ray("sglang:inter_token_latency_seconds", "sglang:time_per_output_token_seconds"),
+        kv_usage=_and_from_ray("sglang:token_usage"),
+        prefix_hit_rate=_and_from_ray("sglang:cache_hit_rate"),
         checked_against="the page in SGLang's documentation, and the sources of 0.5.4 to 0.5.18; the histograms of "
         "tokens are in the sources only, and off without --collect-tokens-histogram",
     ),
     "tensorrt-llm": Profile(
+        is_engine=True,
         finished=("trtllm_request_success_total",),
         failed=("trtllm_request_error_total",),
         running=("trtllm_num_requests_running",),
@@ -87,6 +99,7 @@ PROFILES: Mapping[str, Profile] = {
         checked_against="the source of TensorRT-LLM in 2026; no captured page; it has no histogram of request sizes",
     ),
     "triton": Profile(
+        is_engine=True,
         finished=("nv_inference_request_success",),
         failed=("nv_inference_request_failure",),
         queued=("nv_inference_pending_request_count",),
@@ -111,7 +124,7 @@ PROFILES: Mapping[str, Profile] = {
     ),
     "inference-gateway": Profile(
         finished=("llm_d_epp_request_total", "inference_objective_request_total", "inference_model_request_total"),
-        counts_arrivals=True,
+        counts="arrivals",
         failed=(
             "llm_d_epp_request_error_total",
             "inference_objective_request_error_total",
@@ -138,7 +151,7 @@ PROFILES: Mapping[str, Profile] = {
     ),
     "router": Profile(
         finished=("fleetwright_router_dispatched_total", "ray_fleetwright_router_dispatched_total"),
-        counts_arrivals=True,
+        counts="dispatches",
         running=("fleetwright_router_in_flight", "ray_fleetwright_router_in_flight"),
         queued=("fleetwright_router_waiting", "ray_fleetwright_router_waiting"),
         ttft_s=("fleetwright_router_ttft_seconds", "ray_fleetwright_router_ttft_seconds"),

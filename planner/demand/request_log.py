@@ -16,11 +16,13 @@ from datetime import datetime
 from typing import Any, Literal
 
 from planner.demand.density import Density, exact_density
-from planner.demand.windows import ENTIRE, DemandWindow, PartTraffic, Window
+from planner.demand.replicas import ENTIRE, Window
+from planner.demand.windows import DemandWindow, PartTraffic
 
 LogFormat = Literal["access", "opentelemetry"]
 MALFORMED = 0.01  # share of lines of the log beyond which the window is not usable
-SERVER_ERROR = 500
+LATE_START = 0.1  # of the window: an older part of the log was moved away, or the log is new
+CLIENT_ERROR, SERVER_ERROR = 400, 500
 INPUT, OUTPUT = "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"
 FIRST_TOKEN = ("gen_ai.server.time_to_first_token", "gen_ai.client.time_to_first_token", "gen_ai.response.ttft")
 NS_PER_S = 1e9
@@ -31,8 +33,8 @@ TEXT_FIELDS = ("prompt", "completion", "message", "content", "instruction", "too
 class LoggedRequest:
     arrived_s: float
     duration_s: float
-    input_tokens: float
-    output_tokens: float
+    input_tokens: float | None  # None: it failed before it had any
+    output_tokens: float | None
     ttft_s: float | None
     failed: bool
     fields: Mapping[str, str]  # what a selector may name
@@ -68,6 +70,8 @@ def read_log(
     newest_s = max((each.ended_s for each in found), default=float("-inf"))
     if not found:
         problems.append("missing: no line of this target")
+    elif min(each.arrived_s for each in found) > window.start_s + LATE_START * window.length_s:
+        problems.append("missing: the log begins after the start of the window")
     elif window.end_s - newest_s > max_age_s:
         problems.append(f"stale: the newest line is {window.end_s - newest_s:.0f} s old; allowed: {max_age_s:g} s")
     return _window(found, window, tuple(problems))
@@ -92,8 +96,8 @@ def _of_access(document: Mapping[str, Any]) -> LoggedRequest:
     return LoggedRequest(
         arrived_s=_time_s(document["time"]),
         duration_s=_positive(document.get("duration_s", 0.0)),
-        input_tokens=_positive(document["input_tokens"]),
-        output_tokens=_positive(document["output_tokens"]),
+        input_tokens=_tokens(document, "input_tokens", failed=status >= CLIENT_ERROR),
+        output_tokens=_tokens(document, "output_tokens", failed=status >= CLIENT_ERROR),
         ttft_s=_optional(document.get("ttft_s")),
         failed=status >= SERVER_ERROR,
         fields=_selectable(document),
@@ -162,6 +166,10 @@ def _positive(value: Any) -> float:
     return number
 
 
+def _tokens(document: Mapping[str, Any], name: str, *, failed: bool) -> float | None:
+    return None if failed and document.get(name) is None else _positive(document[name])
+
+
 def _optional(value: Any) -> float | None:
     return None if value is None else _positive(value)
 
@@ -177,7 +185,7 @@ def _window(found: list[LoggedRequest], window: Window, problems: tuple[str, ...
     tpot = [
         (each.duration_s - each.ttft_s) / (each.output_tokens - 1)
         for each in ended
-        if each.ttft_s and each.output_tokens > 1 and each.duration_s > each.ttft_s
+        if each.ttft_s and each.output_tokens and each.output_tokens > 1 and each.duration_s > each.ttft_s
     ]
     completions_rps = len(ended) / window.length_s
     return DemandWindow(
@@ -185,8 +193,8 @@ def _window(found: list[LoggedRequest], window: Window, problems: tuple[str, ...
         arrivals_rps=max(len(arrived), len(ended)) / window.length_s,
         completions_rps=completions_rps,
         requests=float(len(ended)),
-        input_tokens=_density([each.input_tokens for each in ended]),
-        output_tokens=_density([each.output_tokens for each in ended]),
+        input_tokens=_density([each.input_tokens for each in ended if each.input_tokens is not None]),
+        output_tokens=_density([each.output_tokens for each in ended if each.output_tokens is not None]),
         ttft_s=_density(ttft),
         tpot_s=_density(tpot),
         error_rate=sum(each.failed for each in ended) / len(ended) if ended else None,

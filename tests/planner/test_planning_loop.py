@@ -9,7 +9,8 @@ import pytest
 from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
 from planner.demand.density import exact_density
-from planner.demand.windows import DemandWindow, Window
+from planner.demand.replicas import Window
+from planner.demand.windows import DemandWindow
 from planner.planning_loop import (
     LoopDecision,
     LoopMemory,
@@ -17,6 +18,7 @@ from planner.planning_loop import (
     decide_window,
     observe,
     recent_shares,
+    size_problems,
 )
 from planner.request import PlanRequest
 from planner.result import Allocation
@@ -111,15 +113,35 @@ class TestDemand:
         assert decision.moved
         assert [row[0] for row in decision.request.workloads[0].buckets.share] == pytest.approx([0, 2 / 3, 1 / 3])
 
-    def test_a_window_with_few_requests_keeps_the_sizes(self) -> None:
+    def test_few_requests_do_not_change_the_sizes_by_themselves(self) -> None:
         memory = observed(*[5.0] * 5)
-        assert observed(0.1, memory=memory, first=5, input_tokens=(7000,)).sizes == memory.sizes
+        later = observed(0.1, memory=memory, first=5, input_tokens=(7000,))
+        before, after = (recent_shares(each.sizes["chat"]) for each in (memory, later))
+        assert before is not None
+        assert after == pytest.approx(before, abs=0.01)
+
+    def test_the_sizes_of_rare_requests_are_pooled(self) -> None:
+        assert recent_shares([(4.0, 2.0, 0.0)] * 3) is None
+        assert recent_shares([(4.0, 2.0, 0.0)] * 6) == pytest.approx((2 / 3, 1 / 3, 0))
+
+    def test_requests_beyond_the_last_bucket_are_a_problem(self) -> None:
+        found = window(0, rate_rps=5, input_tokens=(300, 300, 12_000))
+        (problem,) = size_problems({"chat": found}, template=TEMPLATE)
+        assert problem.startswith("33% of the requests of chat have more than 8,000 input tokens")
+        assert size_problems({"chat": window(0, rate_rps=5)}, template=TEMPLATE) == []
+
+    def test_a_new_loop_does_not_double_a_steady_fleet(self) -> None:
+        for windows in range(2, 40):
+            rate_rps = decided(observed(*[10.0] * windows), ()).forecast_rps["chat"]
+            assert 10.0 <= rate_rps <= 13.5, windows
 
     def test_noise_in_the_sizes_is_pooled(self) -> None:
         generator = np.random.default_rng(1)
         rows = [tuple(generator.multinomial(300, [0.6, 0.3, 0.1]).astype(float)) for _ in range(6)]
         assert recent_shares(rows) == pytest.approx([0.6, 0.3, 0.1], abs=0.03)
-        assert recent_shares([*rows, (10.0, 100.0, 190.0)])[2] == pytest.approx(190 / 300)
+        changed = recent_shares([*rows, (10.0, 100.0, 190.0)])
+        assert changed is not None
+        assert changed[2] == pytest.approx(190 / 300)
 
 
 class TestDecisions:

@@ -13,7 +13,7 @@ from api.schemas.target_hosts import LOOPBACK_HOSTS, AllowedHosts
 from deploy.demand.prometheus import range_query
 from deploy.demand.reader import demand_reader
 from planner.demand.profiles import PROFILES
-from planner.demand.windows import Window
+from planner.demand.replicas import Window
 from tests.testbed.processes import Process
 
 pytestmark = pytest.mark.anyio

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.demand.replicas import Window
 from planner.demand.request_log import LogFormat, MalformedLineError, parse_line, read_log
-from planner.demand.windows import DemandWindow, Window
+from planner.demand.windows import DemandWindow
 
 WINDOW = Window(1_000.0, 1_060.0)
 
@@ -49,6 +50,18 @@ class TestAccessLog:
         (request,) = parse_line(text, log_format="access")
         assert request.arrived_s == 1_001
 
+    def test_a_log_that_was_moved_away_in_the_window_is_not_usable(self) -> None:
+        assert read([line(1_030 + n) for n in range(25)]).problems == (
+            "missing: the log begins after the start of the window",
+        )
+
+    def test_a_refused_request_without_tokens_is_a_request(self) -> None:
+        lines = [line(1_001 + n) for n in range(50)]
+        lines += [json.dumps({"time": 1_052.0, "status": 429})]
+        found = read(lines)
+        assert found.problems == ()
+        assert found.requests == 51
+
     def test_lines_of_other_targets_are_not_read(self) -> None:
         lines = [line(1_010 + n, model="a" if n % 2 else "b") for n in range(50)]
         assert read(lines, model="a").requests == 25
@@ -57,8 +70,8 @@ class TestAccessLog:
         assert read([line(1_001)]).problems == ("stale: the newest line is 59 s old; allowed: 30 s",)
 
     def test_a_log_of_something_else_is_not_usable(self) -> None:
-        lines = [line(1_055), "GET / 200", "null", "[]", json.dumps({"time": 1})]
-        assert read(lines).problems == ("contradictory: 4 of 5 lines are no requests in the format access",)
+        lines = [line(1_001), line(1_055), "GET / 200", "null", "[]", json.dumps({"time": 1})]
+        assert read(lines).problems == ("contradictory: 4 of 6 lines are no requests in the format access",)
 
     @given(st.text(max_size=200))
     def test_any_line_is_a_request_or_malformed(self, text: str) -> None:

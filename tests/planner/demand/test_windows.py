@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.demand.profiles import PROFILES
+from planner.demand.replicas import Window
 from planner.demand.series import Series
-from planner.demand.windows import DemandWindow, Window, disagreement, read_window
+from planner.demand.windows import DemandWindow, disagreement, read_window
 from tests.planner.demand.scraped import Served, scraped
 
 WINDOW = Window(60.0, 120.0)
@@ -59,6 +60,34 @@ class TestDemand:
         assert found.problems == ()
         assert found.arrivals_rps == pytest.approx(sum(rates), abs=0.06 * len(rates))
         assert found.parts["H100-SXM"].replicas == len(rates)
+
+    @pytest.mark.parametrize("every_s", [5.0, 20.0, 45.0, 60.0])
+    def test_the_interval_of_scrapes_does_not_change_the_rate(self, every_s: float) -> None:
+        series = scraped(steady(4), labels={"pod": "h100-0"}, until_s=120, since_s=3, every_s=every_s)
+        found = window(series, max_age_s=100)
+        assert found.problems == ()
+        assert found.arrivals_rps == pytest.approx(4, rel=0.1)
+
+    def test_prefill_and_decode_replicas_count_a_request_once(self) -> None:
+        prefill = [replace(each, output_tokens=1, ttft_s=0.4) for each in steady(4)]
+        series = scraped(prefill, labels={"pod": "p-0"}, until_s=120)
+        series += scraped([replace(each, ttft_s=0.1) for each in steady(4)], labels={"pod": "d-0"}, until_s=120)
+        found = window(series, parts={"H100-SXM/prefill": {"pod": "p-.*"}, "H100-SXM/decode": {"pod": "d-.*"}})
+        assert found.arrivals_rps == pytest.approx(4, rel=0.05)
+        assert found.output_tokens is not None
+        assert found.output_tokens.mean == pytest.approx(20)
+        assert found.ttft_s is not None
+        assert found.ttft_s.mean == pytest.approx(0.4)
+
+    def test_the_ranks_of_one_server_are_one_replica(self) -> None:
+        series = [
+            each
+            for rank in range(2)
+            for each in scraped(steady(2), labels={"pod": "h100-0", "engine": str(rank)}, until_s=120)
+        ]
+        found = window(series)
+        assert found.arrivals_rps == pytest.approx(4, rel=0.05)
+        assert found.parts["H100-SXM"].replicas == 1
 
     def test_parts_are_read_apart(self) -> None:
         series = scraped(steady(4), labels={"pod": "h100-0"}, until_s=120)
@@ -133,6 +162,25 @@ class TestProblems:
         series = [each for n in range(2) for each in scraped(steady(4), labels={"pod": f"h100-{n}"}, until_s=120)]
         assert window(series).problems == ()
 
+    def test_a_server_that_two_prometheus_scrape_at_other_times_is_reported(self) -> None:
+        series = [
+            each
+            for replica, since_s in (("p0", 0.0), ("p1", 2.5))
+            for each in scraped(
+                steady(4), labels={"pod": "h100-0", "prometheus_replica": replica}, until_s=120, since_s=since_s
+            )
+        ]
+        assert any(problem.startswith("repeated: ") for problem in window(series).problems)
+
+    def test_samples_that_begin_in_the_window_are_not_usable(self) -> None:
+        series = scraped(steady(4), labels={"pod": "h100-0"}, until_s=120, since_s=105)
+        assert window(series).problems == ("missing: the samples begin 45 s after the start of the window",)
+
+    def test_scrapes_as_rare_as_windows_are_not_usable_where_none_is_inside(self) -> None:
+        series = scraped(steady(4), labels={"pod": "h100-0"}, until_s=120, since_s=20, every_s=200)
+        found = window(series, max_age_s=100)
+        assert found.problems[0].startswith("missing: the scrapes of 1 servers")
+
     def test_counts_that_contradict_each_other_are_reported(self) -> None:
         series = [
             replace(each, samples=tuple((at_s, value / 2) for at_s, value in each.samples))
@@ -148,7 +196,8 @@ class TestProblems:
             for each in scraped(steady(4), labels={"pod": "h100-0"}, until_s=120)
             if not each.name.startswith("vllm:request_prompt_tokens")
         ]
-        assert window(series).problems == ("missing: no series vllm:request_prompt_tokens_bucket",)
+        (problem,) = window(series).problems
+        assert problem.startswith("missing: no series vllm:request_prompt_tokens_bucket or ray_vllm:")
 
     def test_two_sources_that_disagree(self) -> None:
         few, many = (window(scraped(steady(rps), labels={"pod": "h100-0"}, until_s=120)) for rps in (4, 8))

@@ -38,7 +38,7 @@ def test_a_backup_is_restored_into_an_empty_database(
     made = cli("backup", tmp_path / "backup")
     assert made.code == 0
     *_table, last = made.stdout.splitlines()
-    assert last.startswith("schema r0007, 1 audit entries, intact; last entry 1:")
+    assert last.startswith("schema r0008, 1 audit entries, intact; last entry 1:")
     monkeypatch.setenv("FLEETWRIGHT_DATABASE_URL", f"sqlite+aiosqlite:///{tmp_path}/new.db")
     restored = cli("restore", tmp_path / "backup")
     assert (restored.code, restored.stdout) == (0, made.stdout)
