@@ -217,7 +217,7 @@ def _use(client: Client) -> None:
     client.create_target("chat", spec)
     now = datetime.now(UTC)
     wanted = WantedCounts(plan_id=plan.id, at=now, replicas={gpu: 3})
-    status = TargetStatus(phase=Phase.RECOMMENDED, observed_at=now, planned={gpu: 3}, applied={gpu: 2}, wanted=wanted)
+    status = TargetStatus(phase=Phase.APPLYING, observed_at=now, planned={gpu: 3}, applied={gpu: 2}, wanted=wanted)
     client.report_target_status("chat", status)
     loop = PlanningLoopSpec(request=_request(gpu), targets={"chat": "chat"})
     client.create_planning_loop("chat", loop)
