@@ -7,8 +7,8 @@ import { ago, at, duration, num, percent, words } from "./format.js";
 export const link = (href, ...text) => h("a", { href }, ...text);
 
 const TONES = {
-  good: "applied optimal verified serving ok succeeded passed loaded released closed intact replaced true",
-  warn: "awaiting_approval recommended settling proposed suspect probation time_limit draining waiting wanted evacuating",
+  good: "applied optimal verified serving ok succeeded passed loaded released closed intact replaced true steady",
+  warn: "awaiting_approval recommended settling proposed suspect probation time_limit draining waiting wanted evacuating holding",
   bad: "failed infeasible quarantined cordoned rolled_back refused open broken crash",
   busy: "applying rolling_back probing rolling running queued migrating restarting requested",
   cold: "frozen",

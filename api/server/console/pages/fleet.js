@@ -5,6 +5,7 @@ import { h, newId } from "../lib/dom.js";
 import { num, plural, short, signed, usd, watts, words } from "../lib/format.js";
 import { each, live } from "../lib/live.js";
 import { figures, partsOf, planned, sum } from "../lib/parts.js";
+import { loopsCard, readLoops } from "./planning_loops.js";
 import { action, openDialog, badge, card, facts, field, input, link, table, tile, tiles, time } from "../lib/ui.js";
 
 export const readFreeze = async (signal) => {
@@ -40,8 +41,8 @@ function summary(target) {
 export async function overview(context) {
   context.title = "Fleet";
   const load = async (signal) => {
-    const [freeze, targets, statuses] = await Promise.all([readFreeze(signal), list("v1/targets", { signal }), reports(signal)]);
-    return { freeze, targets: await each(targets, (target) => withPlan(target, statuses.get(target.name) ?? null, signal)) };
+    const [freeze, targets, statuses, loops] = await Promise.all([readFreeze(signal), list("v1/targets", { signal }), reports(signal), readLoops(signal)]);
+    return { freeze, loops, targets: await each(targets, (target) => withPlan(target, statuses.get(target.name) ?? null, signal)) };
   };
   const content = await live(context, load, (data) => draw(data, () => content.redraw()));
   return [
@@ -50,7 +51,7 @@ export async function overview(context) {
   ];
 }
 
-function draw({ freeze, targets }, redraw) {
+function draw({ freeze, loops, targets }, redraw) {
   const rows = targets.map((target) => ({ ...target, ...summary(target) }));
   const total = (pick) => rows.reduce((all, row) => all + (pick(row) ?? 0), 0);
   const attention = rows.filter((row) => row.status && ["failed", "awaiting_approval", "rolling_back", "rolled_back"].includes(row.status.phase));
@@ -70,6 +71,7 @@ function draw({ freeze, targets }, redraw) {
       }),
       rows.length ? h("p", { class: "note muted" }, "$/h and W are shares of the hired units and of full load, from each target's plan.") : null,
     ),
+    loopsCard(loops),
   ];
 }
 
