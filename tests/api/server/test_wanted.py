@@ -10,10 +10,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import ValidationError
 
+from api.schemas.applications import KubernetesScale
+from api.schemas.targets import TargetSpec
 from api.schemas.tokens import TokenScope
 from api.server import Settings
 from api.server.examples import bodies
 from api.server.wanted import Dialect
+from tests.testbed.published import EXAMPLES, documents
 from tests.testbed.service import RunningService, StartService
 
 pytestmark = pytest.mark.anyio
@@ -235,3 +238,17 @@ def test_the_setting_takes_a_list_with_commas_and_names_what_is_allowed(monkeypa
     monkeypatch.setenv("FLEETWRIGHT_PUBLISH", "hpa")
     with pytest.raises(ValidationError, match="publish"):
         Settings()
+
+
+def test_the_objects_of_the_examples_are_those_of_the_example_target() -> None:
+    (document,) = documents(EXAMPLES / "target.yaml")
+    application = TargetSpec.model_validate(document).application
+    assert isinstance(application, KubernetesScale)
+    owned = {(application.namespace, each.kind, each.name) for each in application.objects.values()}
+    scaled = {
+        (each["metadata"]["namespace"], each["spec"]["scaleTargetRef"]["kind"], each["spec"]["scaleTargetRef"]["name"])
+        for path in sorted(EXAMPLES.glob("*.yaml"))
+        for each in documents(path)
+        if isinstance(each, dict) and "scaleTargetRef" in each.get("spec", {})
+    }
+    assert scaled == owned
