@@ -10,7 +10,7 @@ that they cover by less than half is not usable.  Where prefill and decode are p
 the requests are those of the other parts, and prefill replicas determine the time to the first token.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import sqrt
 
@@ -180,28 +180,36 @@ class _Reader:
             tpot_s=self._density(self.profile.tpot_s, replicas=replicas),
         )
 
-    def _counter(self, names: Names, replicas: Sequence[Replica] | None = None, *, scaled: bool = True) -> Increase:
+    def _counter(
+        self,
+        names: Names,
+        replicas: Sequence[Replica] | None = None,
+        *,
+        scaled: bool = True,
+        only: Callable[[Series], bool] = lambda _series: True,
+    ) -> Increase:
         """The increase of all replicas in the window; `scaled` from the time that scrapes cover to the whole."""
         found = Increase()
         for replica in self.replicas if replicas is None else replicas:
-            for each in replica.named(names):
+            for each in filter(only, replica.named(names)):
                 one = increase(each.samples, start_s=self.window.start_s, end_s=self.window.end_s)
                 factor = span_of(each.samples, self.window).factor if scaled else 1.0
                 found += Increase(one.amount * factor, one.resets)
         return found
 
     def _failed(self, ended: float) -> float | None:
-        profile, failed = self.profile, 0.0
-        if profile.failed_labels is not None:
-            for replica in self.answering:
-                for each in replica.named(profile.finished):
-                    if any(each.labels.get(label) in values for label, values in profile.failed_labels.items()):
-                        failed += increase(each.samples, start_s=self.window.start_s, end_s=self.window.end_s).amount
-        elif profile.failed:
-            failed = self._counter(profile.failed).amount
+        failing = self.profile.failed_labels
+        if failing is not None:
+            failed = self._counter(
+                self.profile.finished,
+                self.answering,
+                only=lambda series: any(series.labels.get(label) in values for label, values in failing.items()),
+            )
+        elif self.profile.failed:
+            failed = self._counter(self.profile.failed, self.answering)
         else:
             return None
-        return min(1.0, failed / ended) if ended > 0 else None
+        return min(1.0, failed.amount / ended) if ended > 0 else None
 
     def _histogram(self, names: Names, replicas: Sequence[Replica] | None = None) -> HistogramIncreases | None:
         found = [

@@ -99,9 +99,10 @@ class TestDemand:
         assert tpot is not None
         assert tpot.mean == pytest.approx(0.06)
 
-    def test_failures_are_a_share_of_the_requests(self) -> None:
+    @pytest.mark.parametrize("every_s", [5.0, 45.0])
+    def test_failures_are_a_share_of_the_requests(self, every_s: float) -> None:
         requests = [replace(each, finished="abort" if n % 4 == 0 else "stop") for n, each in enumerate(steady(4))]
-        found = window(scraped(requests, labels={"pod": "h100-0"}, until_s=120))
+        found = window(scraped(requests, labels={"pod": "h100-0"}, until_s=120, every_s=every_s), max_age_s=100)
         assert found.error_rate == pytest.approx(0.25, abs=0.02)
 
     def test_a_replica_that_stops_keeps_its_requests_of_the_window(self) -> None:
