@@ -53,6 +53,7 @@ from planner.planning_loop import (
     LoopDecision,
     LoopMemory,
     decide_window,
+    forecast_rates,
     observe,
     size_problems,
 )
@@ -181,7 +182,7 @@ class PlanningLoops:
                 ]
                 problems = problems or size_problems(windows, template=loop.spec.request)
                 if problems:
-                    return await self._hold(loop, targets, state, windows, problems)
+                    return await self._hold(loop, targets, state, problems)
                 return await self._plan(loop, targets, state, windows)
         except TimeoutError:
             return _Report(LoopPhase.FAILED, state, message="the window was not decided in time")
@@ -214,21 +215,16 @@ class PlanningLoops:
         loop: PlanningLoop,
         targets: Mapping[str, Target],
         state: LoopState,
-        windows: Mapping[str, DemandWindow],
         problems: list[str],
     ) -> _Report:
         """The demand cannot be trusted: the last decision stays."""
         log.warning("demand_unusable", planning_loop=loop.name, problems=problems[:5])
         in_force = await self._plan_in_force(loop, targets, state)
-        demand = {
-            workload: demand_report(found, forecast_rps=0.0) for workload, found in windows.items() if found.is_usable
-        }
         return _Report(
             LoopPhase.HOLDING,
             state,
             message="the demand of this window is not usable; the last decision stays",
             problems=problems,
-            demand=demand,
             wanted={} if in_force is None else _wanted(in_force, targets),
         )
 
@@ -245,7 +241,8 @@ class PlanningLoops:
         in_force = await self._plan_in_force(loop, targets, state)
         wanted = {} if in_force is None else _wanted(in_force, targets)
         if observed < FIRST_DECISION_WINDOWS:
-            demand = {name: demand_report(found, forecast_rps=found.arrivals_rps) for name, found in windows.items()}
+            rates_rps = forecast_rates(memory, template=spec.request, settings=settings)
+            demand = {name: demand_report(found, forecast_rps=rates_rps[name]) for name, found in windows.items()}
             message = f"{observed} of {FIRST_DECISION_WINDOWS} windows of demand that the first decision needs"
             return _Report(LoopPhase.WARMING_UP, state_with(state, memory), message, demand=demand, wanted=wanted)
         running = () if in_force is None else in_force.plan.allocation

@@ -231,6 +231,7 @@ class TestUnusableDemand:
             assert held.phase is LoopPhase.HOLDING
             assert held.problems[0].startswith("chat: stale: the newest line is ")
             assert held.wanted == before.wanted
+            assert held.demand == {}  # no figure of a window that cannot be trusted
             assert await scene.plan_id() == plan_id
             await scene.traffic.window(loops, rps=4)
         resumed = await scene.status()
