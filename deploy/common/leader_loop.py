@@ -11,11 +11,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
+from api.client import ApiError
 from api.tracing import span
 from deploy.common.clock import Clock
+from deploy.common.errors import ActuationError
 from deploy.common.leader_election import Leadership, LeaseRole
+
+log = structlog.get_logger()
 
 ALLOWANCE: Final = 2.0  # of the longest turn: a loop on a busy machine is not stuck yet
 # What a reconcile awaits delays the next one; the coroutine that it returns may overlap with the next one.  That
@@ -100,6 +105,18 @@ class LeaderLoop:
         duration_s = self.clock.steady_s() - started_s
         self.metrics.count_reconcile(ok=ok, duration_s=duration_s, at=self.clock.now())
         return ok
+
+
+async def attempt(reconcile: Callable[[], Awaitable[bool]], *, timeout_s: float) -> bool:
+    """Reconcile within a time; a failure, or a defect, is logged and must not end the loop."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await reconcile()
+    except (ApiError, ActuationError, TimeoutError) as error:
+        log.warning("reconcile_failed", reason=str(error) or type(error).__name__)
+    except Exception:
+        log.exception("reconcile_error")
+    return False
 
 
 async def finished(*, ok: bool) -> bool:

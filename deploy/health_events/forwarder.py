@@ -30,7 +30,7 @@ from deploy.common.backoff import Backoff
 from deploy.common.clock import Clock
 from deploy.common.errors import ActuationError, NotLeadingError, UnreachableError
 from deploy.common.leader_election import Leadership
-from deploy.common.leader_loop import LeaderLoop, Liveness, finished
+from deploy.common.leader_loop import LeaderLoop, Liveness, attempt, finished
 from deploy.health_events.decision import (
     Component,
     Fleet,
@@ -110,17 +110,7 @@ class Forwarder:
         return await self._loop.once()
 
     async def _started(self) -> Coroutine[Any, Any, bool]:
-        return finished(ok=await self._try())
-
-    async def _try(self) -> bool:
-        try:
-            async with asyncio.timeout(self.settings.reconcile_timeout_s):
-                return await self._reconcile()
-        except (ApiError, ActuationError, TimeoutError) as error:
-            log.warning("reconcile_failed", reason=str(error) or type(error).__name__)
-        except Exception:  # a defect in one reconcile must not end the loop
-            log.exception("reconcile_error")
-        return False
+        return finished(ok=await attempt(self._reconcile, timeout_s=self.settings.reconcile_timeout_s))
 
     async def _reconcile(self) -> bool:
         nodes = await observe(self.sources)

@@ -29,7 +29,7 @@ from api.schemas.remediation import CaseAction, CaseSpec, RemediationCase, Remed
 from deploy.common.clock import Clock
 from deploy.common.errors import ActuationError, NotLeadingError
 from deploy.common.leader_election import Leadership
-from deploy.common.leader_loop import LeaderLoop, Liveness, finished
+from deploy.common.leader_loop import LeaderLoop, Liveness, attempt, finished
 from deploy.remediation.action_runner import ActionRunner, split, with_actions
 from deploy.remediation.case_state_machine import Advance, Probe, advance
 from deploy.remediation.cluster_interface import ClusterInterface, ClusterSnapshot, evaluation_of
@@ -101,17 +101,7 @@ class RemediationController:
 
     async def _started(self) -> Coroutine[Any, Any, bool]:
         """Reconcile before the next reconcile starts; only the actions of the cases overlap with it."""
-        return finished(ok=await self._try())
-
-    async def _try(self) -> bool:
-        try:
-            async with asyncio.timeout(self._settings.reconcile_timeout_s):
-                return await self._reconcile()
-        except (ApiError, ActuationError, TimeoutError) as error:
-            log.warning("reconcile_failed", reason=str(error) or type(error).__name__)
-        except Exception:  # a defect in one reconcile must not end the loop
-            log.exception("reconcile_error")
-        return False
+        return finished(ok=await attempt(self._reconcile, timeout_s=self._settings.reconcile_timeout_s))
 
     async def _reconcile(self) -> bool:
         busy = frozenset(self._running)  # read first: the snapshot can be outdated when these cases finish
