@@ -30,6 +30,6 @@ const COLUMNS = [
   { head: "Arrivals/s", number: true, cell: rates((demand) => demand.arrivals_rps) },
   { head: "Planned for/s", number: true, cell: rates((demand) => demand.forecast_rps) },
   { head: "Wanted", cell: wanted },
-  { head: "Reasons", cell: (row) => reasons(row.status ?? {}).map((reason) => h("div", {}, reason)) },
+  { head: "Reasons", wide: true, cell: (row) => reasons(row.status ?? {}).map((reason) => h("div", {}, reason)) },
   { head: "Report", cell: (row) => time(row.status?.observed_at) },
 ];
