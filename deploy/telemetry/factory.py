@@ -18,7 +18,7 @@ from deploy.telemetry.inbox import Inbox
 from deploy.telemetry.netlink import namespace_path
 from deploy.telemetry.peers import Peers
 from deploy.telemetry.ports import SYSFS, PortSource
-from deploy.telemetry.prober import MAX_BYTES, MIN_BYTES, Prober
+from deploy.telemetry.prober import MAX_BYTES, MIN_BYTES, TICKS, Prober
 from deploy.telemetry.processes import ProcessSource
 from deploy.telemetry.ras import RasSource
 from deploy.telemetry.recorder import Recorder, Sink, Sockets
@@ -107,6 +107,7 @@ def recorder_of(recording: Recording, *, started_s: float, tally: ParseErrors | 
         sources=sources,
         sinks=sinks,
         period_s=recording.period_s,
+        ticks=1 if recording.probe_bytes is None else TICKS,
     )
 
 

@@ -9,6 +9,10 @@ Peers come from the job's sockets (`factory.ConnectedPeersSource`), before that 
 take turns in ring order.  Turns are counted from the epoch, so nodes with equally many peers are at the same distance,
 and a node receives one train a turn.  There are at most MAX_PER_S turns a second.  Of two turns in one poll the second
 train waits behind the first on a slow sender's link; the number of turns is even, so a pair always has the same place.
+
+A slow train is repeated (`Repeats`), because one train does not show whether the path or other traffic was slow.  Polls
+are TICKS times as frequent as turns, and a repetition takes a poll without a turn, so it never meets the sender's own
+trains.
 """
 
 import errno
@@ -16,6 +20,7 @@ import ipaddress
 import socket
 import struct
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -35,6 +40,12 @@ MAX_BYTES: Final = 64 * 1024  # the trains of two turns fit the buffer that any 
 PORTS: Final = 8  # source ports: as many paths, unless hashes collide
 MAX_PER_S: Final = 8.0  # trains of a node; two peers may need more
 MAX_TURNS: Final = 2  # in one poll
+TICKS: Final = 2  # polls of a period
+MAX_REPEATS: Final = 5  # of a train
+SLOWER: Final = 1.1  # than usual: the second half of a slow train
+USUAL: Final = 0.25  # quantile of a peer's trains without other traffic on the path
+MIN_TAILS: Final = 4  # of a peer; before that all peers are compared
+MAX_TAILS: Final = 16  # a path that stays slow becomes usual, and its trains are no longer repeated
 MIN_BYTES: Final = 64
 DATAGRAM_BYTES: Final = 1400  # with headers below the usual 1,500 bytes of a packet
 MAX_DATAGRAMS: Final = 1000  # of a poll: more are unexpected
@@ -73,6 +84,35 @@ class _Train:
         return None if self.half_s is None or self.received_s <= self.half_s else self.received_s - self.half_s
 
 
+class Repeats:
+    """The peers whose last train was slow, by the replies."""
+
+    def __init__(self) -> None:
+        self._tails_s: dict[int, deque[float]] = {}
+        self._left: dict[int, int] = {}  # repetitions of the peer's last train
+        self._due: deque[int] = deque()
+
+    def sent(self, peer: int) -> None:
+        """Take a train that is no repetition."""
+        self._left[peer] = MAX_REPEATS
+
+    def taken(self, peer: int, tail_s: float) -> None:
+        """Take a reply."""
+        usual_s = self._usual_s(peer)
+        self._tails_s.setdefault(peer, deque(maxlen=MAX_TAILS)).append(tail_s)
+        if usual_s is not None and tail_s > SLOWER * usual_s and self._left.get(peer, 0) and peer not in self._due:
+            self._left[peer] -= 1
+            self._due.append(peer)
+
+    def next(self) -> int | None:
+        return self._due.popleft() if self._due else None
+
+    def _usual_s(self, peer: int) -> float | None:
+        own = self._tails_s.get(peer, ())
+        known = own if len(own) >= MIN_TAILS else [tail_s for tails_s in self._tails_s.values() for tail_s in tails_s]
+        return sorted(known)[int(USUAL * len(known))] if len(known) >= MIN_TAILS else None
+
+
 class Prober:
     """Sends to the node's peers and receives their trains.  A `Source`; raises OSError if the port is taken.
 
@@ -94,7 +134,7 @@ class Prober:
         tally: ParseErrors | None = None,
         connected_peers: Callable[[], Iterable[int]] = tuple,
     ) -> None:
-        self.period_s = period_s
+        self.period_s = period_s / TICKS
         self._node, self._size_bytes, self._port = node, size_bytes, port
         self._nodes, self._every_s, self._connected_peers = peers.nodes, every_s, connected_peers
         self._tally = tally or ParseErrors()
@@ -108,21 +148,32 @@ class Prober:
         self._sent = 0
         self._trains: dict[int, _Train] = {}
         self._pending = PendingTrains(size_bytes=size_bytes)
+        self._repeats = Repeats()
         self._socket = _opened(self._address_of[node], port, namespace)
         self._from = _senders(self._address_of[node], port, namespace)
 
     def poll(self, now_s: float) -> list[Observation]:
         """Return trains completed since the last poll, and replies to own trains; send the next trains that are due."""
-        taken = [self._taken(*received) for received in self._received()]
-        others = self._known()
-        for turn in self._turns(now_s, turns_of(len(others))):
-            if (at := turn % turns_of(len(others))) < len(others):
-                self._send(others[at])
-        return [Observation(now_s, self._node, values, peer=peer) for peer, values in filter(None, taken)]
+        taken = [one for received in self._received() if (one := self._taken(*received)) is not None]
+        for peer, values in taken:
+            if isinstance(values, ProbeReturned) and values.tail_s is not None:
+                self._repeats.taken(peer, values.tail_s)
+        self._send_due(now_s)
+        return [Observation(now_s, self._node, values, peer=peer) for peer, values in taken]
 
     def close(self) -> None:
         for one in (self._socket, *self._from):
             one.close()
+
+    def _send_due(self, now_s: float) -> None:
+        others = self._known()
+        turns = self._turns(now_s, turns_of(len(others)))
+        for turn in turns:
+            if (at := turn % turns_of(len(others))) < len(others):
+                self._repeats.sent(others[at])
+                self._send(others[at])
+        if not turns and (again := self._repeats.next()) is not None and again in others:
+            self._send(again)
 
     def _known(self) -> tuple[int, ...]:
         """Return the peers, from the next in the ring on."""

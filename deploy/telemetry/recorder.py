@@ -74,7 +74,7 @@ class RecorderClock:
 @dataclass(slots=True)
 class RecorderStats:
     polls: int = 0
-    late_polls: int = 0  # periods without a poll
+    late_polls: int = 0  # ticks without a poll
     observations: int = 0
     failures: Counter[str] = field(default_factory=Counter)
 
@@ -87,13 +87,16 @@ class Recorder:
         sources: Sequence[Source] = (),
         sinks: Sequence[Sink],
         period_s: float = 0.25,
+        ticks: int = 1,
         clock: RecorderClock | None = None,
     ) -> None:
         self.tally = RecorderStats()
         self._sockets, self._sources, self.sinks = sockets, tuple(sources), tuple(sinks)
         self._period_s = period_s
+        self.tick_s = period_s / ticks  # sources may be polled so much more often than sockets
         self._clock = clock or RecorderClock()
-        self._turn: int | None = None  # the period of the last poll
+        self._tick: int | None = None  # of the last poll
+        self._turn: int | None = None  # the period of the last poll of sockets
         self._schedule = PollSchedule(self._sources, steady_s=self._clock.steady_s())
 
     def run(self, stop: Event, *, duration_s: float | None = None) -> RecorderStats:
@@ -107,12 +110,15 @@ class Recorder:
         return self.tally
 
     def poll(self) -> None:
+        """Poll what is due.  Sinks are flushed with the sockets: a source that is polled more often waits for them."""
         self.tally.polls += 1
-        if self._sockets is not None:
+        turn = floor(self._clock.now_s() / self._period_s)
+        is_turn, self._turn = turn != self._turn, turn
+        if is_turn and self._sockets is not None:
             self._poll_sockets(self._sockets)
         for source in self._schedule.due(self._clock.steady_s()):
             self._poll_source(source)
-        for sink in self.sinks:
+        for sink in self.sinks if is_turn else ():
             self._guarded("flush", sink.flush)
 
     def close(self) -> None:
@@ -173,14 +179,14 @@ class Recorder:
         return False
 
     def _until_next_s(self) -> float:
-        """Return the time to the next whole number of periods on the wall clock."""
+        """Return the time to the next whole number of ticks on the wall clock."""
         now_s = self._clock.now_s()
-        turn = floor(now_s / self._period_s) + 1
-        if self._turn is not None:
-            # A clock that was set back, or far ahead, does not count as missed periods.
-            self.tally.late_polls += max(0, turn - self._turn - 1) if turn - self._turn < MAX_LATE else 0
-        self._turn = turn
-        return turn * self._period_s - now_s
+        tick = floor(now_s / self.tick_s) + 1
+        if self._tick is not None:
+            # A clock that was set back, or far ahead, does not count as missed ticks.
+            self.tally.late_polls += max(0, tick - self._tick - 1) if tick - self._tick < MAX_LATE else 0
+        self._tick = tick
+        return tick * self.tick_s - now_s
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 
 from faults.diagnosis import Direction
+from faults.fabric import Floats
 from faults.slow.probe_likelihood import MAX_NATS, Probed, View
 from faults.slow.sparse_fit import Entity, count_disjoint_pairs
 
@@ -45,21 +46,26 @@ def joined(
     views: Sequence[View],
     *,
     false_per_window: float,
+    of_sockets: Callable[[], Mapping[Direction, Floats]],
     make_finding: Callable[[Entity, bool], Slow],
 ) -> list[Slow]:
-    """Return all findings; `make_finding` gives the sockets' finding for an entity (by its own past or not)."""
+    """Return all findings.
+
+    `of_sockets` gives the sockets' gain of each hypothesis, `make_finding` their finding for an entity (by its own past
+    or not).
+    """
     if not found and not any(view.suspicious for view in views):
         return []
-    probed = [view.probed() for view in views]
-    reported = [make_finding(entity, one.own) for one in probed for entity in _findings(one, false_per_window)]
+    probed, beside = [view.probed() for view in views], of_sockets()
+    reported = [make_finding(entity, one.own) for one in probed for entity in _findings(one, false_per_window, beside)]
     likely = [{_place(entity): (entity, nats) for entity, nats in one.likely().items()} for one in probed]
     kept = [slow for slow in found if not _is_contradicted(slow, likely)]
     return [replace(slow, log_likelihoods=_log_likelihoods(slow, probed, likely)) for slow in (*reported, *kept)]
 
 
-def _findings(probed: Probed, false_per_window: float) -> tuple[Entity, ...]:
+def _findings(probed: Probed, false_per_window: float, of_sockets: Mapping[Direction, Floats]) -> tuple[Entity, ...]:
     """Return the findings against the peers, at most as many as can be a fault."""
-    entities = probed.entities(false_per_window)
+    entities = probed.entities(false_per_window, of_sockets)
     if probed.own or not entities:
         return entities
     slow = np.any([entity.where(probed.nodes) for entity in entities], axis=0)

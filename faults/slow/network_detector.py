@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from faults.diagnosis import Direction
 from faults.fabric import Floats, Ints
 from faults.slow.baselines import History, Usual, classes, common, current_noise, on_the_wire, peers, row_noise_factor
 from faults.slow.merge import MAX_AT_START, Slow, joined
@@ -19,7 +20,7 @@ from faults.slow.one_way_delays import Delays
 from faults.slow.probe_likelihood import View
 from faults.slow.settings import SlowSettings
 from faults.slow.sockets import ACKED, TICK_US, Sockets, Span
-from faults.slow.sparse_fit import Entity, Observed, count_disjoint_pairs, explain, log_likelihoods
+from faults.slow.sparse_fit import Entity, Observed, count_disjoint_pairs, explain, gains, log_likelihoods
 
 LONGER: Final = 0.72  # of the noise: of twice the window (measured: 0.71 of long flows, 0.73 of short messages)
 STARVED: Final = 0.3  # of the busy time: then the receiver's process or the sender's buffer is the limit
@@ -172,12 +173,12 @@ class NetworkDetector:
     ) -> tuple[Slow, ...]:
         """Return findings by probes, by own history and, for faults older than it, by peers; each place once."""
         found: dict[Hashable, Slow] = {}
-        by_own: Observed | None = None
+        by_own: list[Observed] = []
         if usual is not None:
             for window, from_s, quieter in views:
                 passes = delays.slowdowns(from_s, now_s)
                 observed = _observed(window, Usual(usual.log_mbit, quieter * usual.sigma), kind, passes)
-                by_own = by_own or observed
+                by_own.append(observed)
                 for slow in self._fitted(observed, window, kind, false_rate, own=True):
                     found.setdefault(slow.key, slow)
         window, from_s, _ = views[0]
@@ -186,11 +187,24 @@ class NetworkDetector:
             found.setdefault(slow.key, slow)
 
         def make_finding(entity: Entity, own: bool) -> Slow:  # noqa: FBT001 - of an entity and how it was found
-            beside = {} if by_own is None else log_likelihoods(by_own, entity, [])
+            beside = log_likelihoods(by_own[0], entity, []) if by_own else {}
             return Slow(entity, _saved(entity, kind, window.busy), own, beside, probed=True)
 
+        def of_sockets() -> dict[Direction, Floats]:
+            """Return the gain of each hypothesis in the window that supports it more."""
+            tables = [gains(observed) for observed in by_own]
+            return {way: np.maximum.reduce([table[way] for table in tables]) for way in tables[0]} if tables else {}
+
         return tuple(
-            self._pacing(joined(list(found.values()), probed, false_per_window=false_rate, make_finding=make_finding))
+            self._pacing(
+                joined(
+                    list(found.values()),
+                    probed,
+                    false_per_window=false_rate,
+                    of_sockets=of_sockets,
+                    make_finding=make_finding,
+                )
+            )
         )
 
     def _fitted(

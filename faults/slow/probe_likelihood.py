@@ -31,8 +31,9 @@ PRIOR: Final = 50.0  # weight of the formula, in probes
 KEPT: Final = 4000.0  # probes that determine the healthy density
 MAX_NATS: Final = 7.0  # of one probe; a second direction of a NIC needs more than one
 AGREES: Final = 4.0  # sigmas above a, beyond which a probe does not support it
+MAX_SOCKET_NATS: Final = 6.0  # that sockets add to probes: on a loaded host their noise is not independent
 MIN: Final = 0.06  # of r, below which nothing is examined closer
-SINCE_S: Final = (1.0, 1.5, 2.0, 2.5, 3.5, 5.0, 7.0)  # moments of onset, before now
+SINCE_S: Final = (1.0, 1.5, 2.0, 2.5, 3.5, 5.0, 6.0, 7.0)  # moments of onset, before now
 MAX: Final = 4  # entities at once
 CLOSER_S: Final = 2.5  # of the probes that trigger a closer examination
 CENTRES: Final[Floats] = np.arange(-MAX_FASTER, MAX_SLOWER, BIN) + BIN / 2
@@ -50,28 +51,39 @@ class Probed:
     nats: Floats  # line x moment of onset x slowdown: out of a NIC, or on a link
     into: Floats  # the same into a NIC
 
-    def entities(self, false_per_window: float) -> tuple[Entity, ...]:
+    def entities(self, false_per_window: float, of_sockets: Mapping[Direction, Floats]) -> tuple[Entity, ...]:
+        """Return the entities that probes support, and that probes and sockets together pay for.
+
+        `of_sockets`: the gain of each hypothesis by sockets, per node or per pair; empty without a baseline.
+        """
         left, found = self, list[Entity]()
         while len(found) < MAX and len(left.pairs):
-            best = left.best(false_per_window)
+            best = left.best(false_per_window, of_sockets)
             if best is None:
                 break
             found.append(best)
             left = left.less(best)
         return tuple(found)
 
-    def best(self, false_per_window: float) -> Entity | None:
+    def best(self, false_per_window: float, of_sockets: Mapping[Direction, Floats]) -> Entity | None:
         moments = float(np.log(len(SINCE_S)))
         nic = float(np.log(self.nodes / false_per_window)) + moments
         link = float(np.log(max(2, len(self.pairs)) / false_per_window)) + moments
         prices = {Direction.TX: nic, Direction.RX: nic, Direction.BOTH: 2 * nic, Direction.FORWARD: link}
         best: tuple[float, Entity | None] = (0.0, None)
-        for way, (gain, slowdown) in self._tables().items():
+        for way, (of_probes, slowdown) in self._tables().items():
+            gain = of_probes + np.where(of_probes > MAX_NATS, self._beside(way, of_sockets), 0.0)
             at = int(gain.argmax())
             if gain[at] - prices[way] > best[0]:
                 node, peer = self.pairs[at] if way is Direction.FORWARD else (at, None)
                 best = float(gain[at]) - prices[way], _entity(int(node), peer, way, float(slowdown[at]))
         return best[1]
+
+    def _beside(self, way: Direction, of_sockets: Mapping[Direction, Floats]) -> "Floats | float":
+        if way not in of_sockets:
+            return 0.0
+        gain = of_sockets[way]
+        return np.minimum(gain if gain.ndim == 1 else gain[self.pairs[:, 0], self.pairs[:, 1]], MAX_SOCKET_NATS)
 
     def less(self, entity: Entity) -> "Probed":
         slowed = entity.where(self.nodes)[self.pairs[:, 0], self.pairs[:, 1]]
@@ -124,11 +136,14 @@ class Health:
             self._table, self._known = _table(self._counts), total
         return self._table
 
-    def table_with(self, ratios: Floats) -> Floats:
-        """Return the table with these probes as healthy: early on, a change common to many pairs is no fault of one."""
-        counts = self._counts.copy()
-        np.add.at(counts, _bins(ratios), 1.0)
-        return _table(counts)
+    def tables_with(self, bins: Ints, groups: Ints) -> Floats:
+        """Return, per group, the table with the probes of all other groups as healthy.
+
+        Early on, a change common to many nodes is no fault of one.
+        """
+        of_group = np.zeros((int(groups.max(initial=0)) + 1, CENTRES.size))
+        np.add.at(of_group, (groups, bins), 1.0)
+        return np.stack([_table(self._counts + others) for others in of_group.sum(axis=0) - of_group])
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +168,18 @@ class View:
         return bool(slow[:, -2:].all(axis=1).any() or any((side > 0.0).any() for side in sides))
 
     def probed(self) -> Probed:
-        table = self.health.table() if self.own else self.health.table_with(self.r[np.isfinite(self.r)])
-        observed, bins = np.isfinite(self.r)[..., None], _bins(self.r)
+        observed, bins = np.isfinite(self.r), _bins(self.r)
         since = (self.at_s[..., None] > self.now_s - np.array(SINCE_S)).astype(np.float64).transpose(0, 2, 1)
-        out, into = (since @ np.where(observed, of_way[bins], 0.0) for of_way in table)
+        out, into = (since @ np.where(observed[..., None], self._nats(bins, observed, side), 0.0) for side in (0, 1))
         return Probed(self.nodes, self.own, self.pairs, out, into)
+
+    def _nats(self, bins: Ints, observed: NDArray[np.bool_], side: int) -> Floats:
+        """Return line x probe x slowdown; against the others, without the probes of the same sender or receiver."""
+        if self.own:
+            return np.asarray(self.health.table()[side][bins])
+        ends = np.broadcast_to(self.pairs[:, side, None], bins.shape)
+        tables = self.health.tables_with(bins[observed], ends[observed])
+        return np.asarray(tables[ends, side, bins])
 
 
 class ProbeEvidence:
@@ -196,11 +218,10 @@ def _most(nats: Floats) -> tuple[Floats, Floats]:
 
 
 def _table(counts: Floats) -> Floats:
+    """Return direction (out, in) x bin of r x slowdown."""
     shown = np.convolve(counts, SMOOTH, mode="same") / BIN
-    healthy = (shown + PRIOR * _density(CENTRES)) / (float(counts.sum()) + PRIOR)
-    slow = _density(CENTRES[:, None] - SLOWDOWNS)
-    found = np.clip(np.log(np.stack([slow + _held(), slow]) / healthy[:, None]), -MAX_NATS, MAX_NATS)
-    return np.where(CENTRES[:, None] > SLOWDOWNS + AGREES * SIGMA, np.minimum(found, 0.0), found)
+    healthy = (shown + PRIOR * HEALTHY) / (float(counts.sum()) + PRIOR)
+    return np.clip(LOG_SLOW - np.log(healthy)[:, None], -MAX_NATS, LIMIT)
 
 
 def _density(r: Floats) -> Floats:
@@ -223,3 +244,9 @@ def _normal(r: Floats) -> Floats:
 
 def _bins(r: Floats) -> NDArray[np.int64]:
     return np.clip((np.nan_to_num(r) + MAX_FASTER) / BIN, 0, CENTRES.size - 1).astype(np.int64)
+
+
+HEALTHY: Final = _density(CENTRES)
+_SLOW = _density(CENTRES[:, None] - SLOWDOWNS)
+LOG_SLOW: Final[Floats] = np.log(np.stack([_SLOW + _held(), _SLOW]))
+LIMIT: Final[Floats] = np.where(CENTRES[:, None] > SLOWDOWNS + AGREES * SIGMA, 0.0, MAX_NATS)

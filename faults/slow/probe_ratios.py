@@ -24,7 +24,7 @@ MIN_USUAL: Final = 8
 MIN_PEERS: Final = 4  # pairs
 MIN_RECENT: Final = 3  # probes of a pair, before it counts as a peer
 QUARTER: Final = 0.25  # share of the past that has to agree
-MAX_RECENT: Final = 12
+MAX_RECENT: Final = 24  # the prober repeats slow trains
 MIN_S: Final = 1e-5
 MIN_RATIO: Final = 0.05
 

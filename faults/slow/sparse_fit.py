@@ -167,6 +167,12 @@ def log_likelihoods(observed: Observed, entity: Entity, others: Sequence[Entity]
     return found
 
 
+def gains(observed: Observed) -> dict[Direction, Floats]:
+    """Return the gain of each hypothesis over none, per node or per pair."""
+    cut = _cut(observed)
+    return {way: of_way.gain for way, of_way in _gains(cut, 0.5 * float(np.log(cut.pairs()))).items()}
+
+
 def count_disjoint_pairs(slow: NDArray[np.bool_]) -> int:
     """Return the least number of nodes that can account for the pairs: the number of pairs that share no end."""
     used: set[int] = set()

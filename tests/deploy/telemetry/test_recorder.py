@@ -88,6 +88,34 @@ def test_polls_fall_on_whole_periods_and_late_ones_are_counted() -> None:
     assert recorder.tally.late_polls == 2  # 10.5 and 10.75
 
 
+class Counting(Full):
+    """A source, and a sink, that count their calls."""
+
+    name, period_s = "counting", 0.125
+
+    def __init__(self) -> None:
+        self.polls = self.flushes = 0
+
+    def poll(self, now_s: float) -> Sequence[Observation]:  # noqa: ARG002 - the port's
+        self.polls += 1
+        return ()
+
+    def flush(self) -> None:
+        self.flushes += 1
+
+
+def test_a_source_may_be_polled_more_often_than_sinks_are_flushed() -> None:
+    now_s = 100.0
+    clock = RecorderClock(now_s=lambda: now_s, steady_s=lambda: now_s)
+    counting = Counting()
+    recorder = Recorder(sockets=None, sources=[counting], sinks=[counting], period_s=0.25, ticks=2, clock=clock)
+    assert recorder.tick_s == 0.125
+    for _ in range(8):
+        recorder.poll()
+        now_s += recorder.tick_s
+    assert (counting.polls, counting.flushes) == (8, 4)
+
+
 def test_a_process_is_followed_to_its_end(sleeper: subprocess.Popen[bytes]) -> None:
     source = ProcessSource(node=2, pid_of={5: sleeper.pid})
 

@@ -66,7 +66,7 @@ def evaluated(trains: list[Observation], until_s: float, suspected_from_s: float
 
 def places(views: tuple[View, ...], *, own: bool) -> list[tuple[int, int | None, Direction]]:
     (view,) = (view for view in views if view.own is own)
-    return [(e.node, e.peer, e.way) for e in view.probed().entities(1e-4)]
+    return [(e.node, e.peer, e.way) for e in view.probed().entities(1e-4, {})]
 
 
 FAULTS: dict[str, tuple[tuple[int, int | None, Direction], Slowdown]] = {
@@ -118,7 +118,9 @@ def test_healthy_links_are_rarely_suspected_for_any_share_of_delayed_trains(besi
         while at < len(trains) and trains[at].at_s <= now_s:
             evidence.observe(trains[at])
             at += 1
-        found += sum(bool(view.probed().entities(1e-4)) for view in evidence.evaluate(float(now_s), suspected=False))
+        found += sum(
+            bool(view.probed().entities(1e-4, {})) for view in evidence.evaluate(float(now_s), suspected=False)
+        )
     assert found <= 2
 
 
@@ -139,7 +141,11 @@ def test_a_socket_finding_that_probes_refute_is_dropped() -> None:
         Slow(Entity(4, 6, Direction.FORWARD, 0.3), 0.2, own=False),  # no probes cover it
     ]
     kept = joined(
-        suspected, views, false_per_window=1e-4, make_finding=lambda entity, own: Slow(entity, 0.1, own, probed=True)
+        suspected,
+        views,
+        false_per_window=1e-4,
+        of_sockets=dict,
+        make_finding=lambda entity, own: Slow(entity, 0.1, own, probed=True),
     )
     assert [(slow.entity.place, slow.own) for slow in kept] == [((4, 3), True), ((4, 6), False)]
 
@@ -152,6 +158,7 @@ def test_socket_evidence_for_one_link_does_not_outweigh_probes_of_its_sender() -
         suspected,
         evaluated(trains, 18.0, 16.0),
         false_per_window=1e-4,
+        of_sockets=dict,
         make_finding=lambda entity, own: Slow(entity, 0.1, own, probed=True),
     )
     assert kept.entity == busiest
@@ -166,6 +173,7 @@ def test_socket_evidence_for_a_nic_does_not_outweigh_probes_of_its_slow_link() -
         suspected,
         evaluated(trains, 19.0, 16.0),
         false_per_window=1e-4,
+        of_sockets=dict,
         make_finding=lambda entity, own: Slow(entity, 0.1, own, probed=True),
     )
     assert kept.entity == nic

@@ -65,7 +65,7 @@ def run_experiment(
         network = stack.enter_context(running_network(nodes=experiment.workload.ranks, rate_mbit=experiment.rate_mbit))
         plan = _plan(experiment, network, folder, inboxes)
         pids = stack.enter_context(_running_ranks(plan, notes, python or Path(sys.executable)))
-        stack.enter_context(_busy(experiment.busy))
+        stack.enter_context(busy(experiment.busy))
         bench = Bench(network, pids)
         stack.callback(bench.close)
         started_s = time.time() + BEFORE_S
@@ -97,8 +97,8 @@ def _drive(
     """Sample and inject faults, each at its time."""
     done: dict[Injection, float] = {}
     waiting = sorted(experiment.injections, key=lambda what: what.at_s)
-    period_s = experiment.period_s
-    next_s, ends_s = _next_sample_s(period_s), started_s + experiment.workload.duration_s
+    period_s, tick_s = experiment.period_s, min(recorder.tick_s for recorder in recorders)
+    next_s, ends_s, before = _next_sample_s(tick_s), started_s + experiment.workload.duration_s, 0
     while time.time() < ends_s:
         if waiting and time.time() >= started_s + waiting[0].at_s:
             bench.inject(waiting[0])
@@ -106,9 +106,11 @@ def _drive(
         if time.time() >= next_s:
             for recorder in recorders:
                 recorder.poll()
-            if watch is not None:
+            period = floor((next_s + tick_s / 2) / period_s)
+            if watch is not None and period != before:
                 watch.turn()
-            next_s = _next_sample_s(period_s)
+            before = period
+            next_s = _next_sample_s(tick_s)
         due_s = min(next_s, started_s + waiting[0].at_s) if waiting else next_s
         time.sleep(max(0.0, due_s - time.time()))
     return done
@@ -184,7 +186,7 @@ def _announce_start(notes: Path, started_s: float) -> None:
 
 
 @contextmanager
-def _busy(count: int) -> Iterator[None]:
+def busy(count: int) -> Iterator[None]:
     """Load the machine with busy loops."""
     argv = [*_dying_with_us(), sys.executable, "-I", "-S", "-c", SPIN]
     spinning = [subprocess.Popen(argv) for _ in range(count)]
