@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from deploy.common.errors import ActuationError
 from deploy.common.kubernetes_client import Kubernetes
+from deploy.common.node_labels import POOL_LABELS, domains_of
 from deploy.health_events.nvsentinel import AGENT
 from deploy.health_events.outlet import NodeCondition, ObservedNode
-from deploy.remediation.cluster_interface import POOL_LABELS, domains_of
 from fleet.topology import LabelNames
 from fleet.topology.labels import first_set
 
