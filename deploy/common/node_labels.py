@@ -8,6 +8,7 @@ from fleet.topology.labels import first_set
 
 POOL_LABELS: Final = ("fleetwright.io/pool", "ray.io/accelerator-type")
 _NAMES: Final = LabelNames()
+KUBERNETES_POOL_LABELS: Final = (*POOL_LABELS, *_NAMES.gpu)
 
 
 def domains_of(labels: Mapping[str, str]) -> tuple[str, ...]:
