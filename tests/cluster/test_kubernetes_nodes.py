@@ -1,7 +1,7 @@
 """Quarantine of nodes on a real API server with simulated kubelets, by controllers with the least rights."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -97,6 +97,7 @@ def test_marks_of_others_stay_and_count_as_lost_capacity(site: NodeSite) -> None
     site.apply(AT_ONCE.model_copy(update={"pool": DisruptionBudget(share=1.0, count=5)}))
     with site.controller("--act", *PROBE):
         # Four nodes are lost to others, so one of the two may leave, and the second one after its return.
+        wait_for(lambda: site.client.get_quarantine().evaluated_at, what="evaluation")
         site.client.request_node_action(cordoned, OperatorAction.CORDON)
         site.case(cordoned, lambda case: case.stage is RemediationStage.REPLACED, what="out of service")
         assert [key for key, _value in site.marks(cordoned)["taints"]] == ["fleetwright.io/quarantine"]
@@ -169,7 +170,9 @@ def test_a_disruption_budget_delays_an_eviction_and_the_case_names_it(site: Node
     assert moved == [name for name in names if name != bad]
 
 
-def test_twenty_of_a_thousand_nodes_leave_and_return_within_their_budget(kube_api: KubeApi, site: NodeSite) -> None:
+def test_twenty_of_a_thousand_nodes_leave_and_return_within_their_budget(
+    kube_api: KubeApi, site: NodeSite, record_property: Callable[[str, object], None]
+) -> None:
     names = site.nodes.add(1_000)
     site.apply(AT_ONCE.model_copy(update={"pool": DisruptionBudget(share=1.0, count=20)}))
     bad = names[::50]
@@ -179,10 +182,11 @@ def test_twenty_of_a_thousand_nodes_leave_and_return_within_their_budget(kube_ap
         cases = wait_for(
             site.cases, lambda cases: sum(map(is_released, cases.values())) == 20, what="20 released nodes"
         )
-    assert (log.ever, log.most, log.cordoned) == (set(bad), 20, set())
+    assert (log.ever, log.cordoned) == (set(bad), set())
+    assert 1 < log.most <= 20
     begun, ended = min(case.opened_at for case in cases.values()), max(case.since for case in cases.values())
     taken_s = (ended - begun).total_seconds()
-    print(f"20 of 1,000 nodes quarantined and released in {taken_s:.1f} s")
+    record_property("taken_s", taken_s)
     is_busy = os.getloadavg()[0] > 2 * (os.cpu_count() or 1)
     assert taken_s < (PATIENCE_S if is_busy else 10.0)
 
@@ -194,4 +198,5 @@ def test_the_budget_holds_in_every_state_of_the_cluster(kube_api: KubeApi, site:
         site.suspect(name)
     with cordon_log(kube_api, site.nodes) as log, site.controller("--act", *PROBE):
         wait_for(site.cases, lambda cases: sum(map(is_released, cases.values())) == 12, what="12 released nodes")
-    assert (log.ever, log.most, log.cordoned) == (set(names[:12]), 4, set())
+    assert (log.ever, log.cordoned) == (set(names[:12]), set())
+    assert 1 < log.most <= 4

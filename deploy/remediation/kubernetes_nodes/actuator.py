@@ -150,16 +150,17 @@ class KubernetesActuator:
     ) -> ActionOutcome:
         node = context.snapshot.nodes[case.node]
         outcomes = await asyncio.gather(*(self._evict_one(pod, node, case, context) for pod in pods))
-        refused = [f"{pod}: {reason}" for pod, reason in zip(pods, outcomes, strict=True) if reason is not None]
-        evicted = [str(pod) for pod, reason in zip(pods, outcomes, strict=True) if reason is None]
+        evicted = [str(pod) for pod, refused in zip(pods, outcomes, strict=True) if not refused]
+        here = context.snapshot.pods_on(node.name)  # with refused pods that are not due, so that the record is stable
+        refused = [f"{pod}: {self._blocked[pod.uid]}" for pod in here if pod.uid in self._blocked]
         records = [ActionRecord(Evict.name, ", ".join(evicted))] if evicted else []
-        records += [ActionRecord(f"{Evict.name}-blocked", "; ".join(refused))] if refused else []
+        records += [ActionRecord(f"{Evict.name}-blocked", "; ".join(refused))] if any(outcomes) else []
         return ActionOutcome(records=tuple(records))
 
     async def _evict_one(
         self, pod: GpuPod, node: KubernetesNode, case: CaseSpec, context: CaseContext[NodesSnapshot]
-    ) -> str | None:
-        """Evict a pod; return why it could not be evicted yet.  A pod that has gone is evicted."""
+    ) -> bool:
+        """Evict a pod; return whether that was refused.  A pod that has gone is evicted."""
         await self._announce(node, case, context, reason="Evicting", message=f"evicts pod {pod}", subject=pod.uid)
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/eviction"
         body = patches.eviction(namespace=pod.namespace, name=pod.name, uid=pod.uid)
@@ -168,11 +169,11 @@ class KubernetesActuator:
         except ActuationError as error:
             # Not found: it has ended.  Conflict: another pod has its name now.
             if not (isinstance(error, RefusedError) and error.status in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}):
-                self._blocked[pod.uid] = reason = str(error).partition(": ")[2] or str(error)
+                self._blocked[pod.uid] = str(error).partition(": ")[2] or str(error)
                 self._retries.failed(pod.uid, now_s=self.clock.steady_s())
-                return reason
+                return True
         self._blocked.pop(pod.uid, None)
-        return None
+        return False
 
     async def _probe(self, node: str, case_id: str) -> ActionOutcome:
         try:

@@ -116,11 +116,11 @@ def evaluation_of(
 
 
 def gpu_node(node: Mapping[str, Any]) -> KubernetesNode | None:
-    """Return a node with GPUs, by its capacity or its label; None for others."""
+    """Return a node with GPUs, by its capacity or its labels, or with our mark: a bad node can lose its GPUs."""
     labels = labels_of(node)
     capacity = (node.get("status") or {}).get("capacity") or {}
     has_gpus = any(capacity.get(resource, "0") != "0" for resource in GPU_RESOURCES)
-    if not has_gpus and first_set(labels, KUBERNETES_POOL_LABELS) is None:
+    if not has_gpus and first_set(labels, KUBERNETES_POOL_LABELS) is None and own_mark(node) is None:
         return None
     return node_of(node)
 

@@ -254,6 +254,9 @@ def test_only_gpu_nodes_and_pods_that_can_move_count() -> None:
     plain["status"]["capacity"] = {"cpu": "64"}
     assert gpu_node(plain) is None
     assert gpu_node(raw()) is not None
+    marked = quarantined()
+    marked["status"]["capacity"] = {"nvidia.com/gpu": "0"}  # the bad node has lost its GPUs
+    assert gpu_node(marked) is not None
 
     def described(name: str, resource: str | None, **more: Any) -> dict[str, Any]:
         resources = {"limits": {resource: "1"}} if resource else {}
