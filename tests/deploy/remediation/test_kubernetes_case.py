@@ -187,7 +187,8 @@ def test_whatever_is_repeated_no_foreign_mark_changes(
     *, was_cordoned: bool, keys: list[str], changes: list[bool]
 ) -> None:
     taints = [{"key": key, "effect": "NoSchedule"} for key in keys]
-    before = raw(**({"taints": taints} if taints else {}), **({"unschedulable": True} if was_cordoned else {}))
+    spec: dict[str, Any] = ({"taints": taints} if taints else {}) | ({"unschedulable": True} if was_cordoned else {})
+    before = raw(**spec)
     node = before
     for takes_out in [*changes, False]:
         current = node_of(node)
