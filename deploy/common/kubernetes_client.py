@@ -22,6 +22,9 @@ from deploy.common.topology_discovery import UnusableSourceError, kubeconfig_err
 FIELD_MANAGER = "fleetwright"
 TIMEOUT_S = 10.0
 ATTEMPTS = 3
+PAGE = 500  # objects per request of a list
+MAX_PAGES = 2_000
+JSON = "application/json"
 
 Operations = Sequence[Mapping[str, Any]]  # of a JSON patch
 Patch = Operations | Mapping[str, Any]  # a JSON patch, or a merge patch
@@ -31,6 +34,10 @@ class RefusedError(ActuationError):
     def __init__(self, message: str, *, status: int) -> None:
         super().__init__(message)
         self.status = status
+
+
+class TooManyRequestsError(UnreachableError):
+    """The server refuses for now: a disruption budget protects the pod, or the server has too much to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +57,16 @@ class Kubernetes(Protocol):
         """Apply a patch as field manager `fleetwright`."""
 
 
+class KubernetesWriter(Kubernetes, Protocol):
+    """The part of the API that also creates objects.  Both methods raise ActuationError."""
+
+    async def patch_strategically(self, path: str, patch: Mapping[str, Any]) -> None:
+        """Merge a patch; entries of lists are replaced one by one, by their key."""
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Create an object, and return it as the server completed it."""
+
+
 @dataclass(frozen=True, slots=True)
 class KubernetesServer:
     """One API server behind the client of the `kubernetes` package."""
@@ -66,19 +83,29 @@ class KubernetesServer:
         raise AssertionError("the last attempt returns or raises")
 
     async def patch(self, path: str, patch: Patch) -> None:
+        is_merge = isinstance(patch, Mapping)
         body = dict(patch) if isinstance(patch, Mapping) else [dict(operation) for operation in patch]
-        await self._request("PATCH", path, {"fieldManager": FIELD_MANAGER}, body)
+        kind = "application/merge-patch+json" if is_merge else "application/json-patch+json"
+        await self._request("PATCH", path, {"fieldManager": FIELD_MANAGER}, body, kind=kind)
+
+    async def patch_strategically(self, path: str, patch: Mapping[str, Any]) -> None:
+        kind = "application/strategic-merge-patch+json"
+        await self._request("PATCH", path, {"fieldManager": FIELD_MANAGER}, dict(patch), kind=kind)
 
     async def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """Create an object, such as a review of access, and return it as the server completed it."""
         return await self._request("POST", path, {}, dict(body))
 
-    async def _request(self, method: str, path: str, query: Mapping[str, str], body: Any = None) -> Any:
-        status, content = await self._exchange(method, path, query, body)
+    async def _request(
+        self, method: str, path: str, query: Mapping[str, str], body: Any = None, *, kind: str = JSON
+    ) -> Any:
+        status, content = await self._exchange(method, path, query, body, kind)
         if status == HTTPStatus.UNAUTHORIZED and self.renew is not None:  # tokens of exec plugins and files expire
             await self.renew()
-            status, content = await self._exchange(method, path, query, body)
-        if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
+            status, content = await self._exchange(method, path, query, body, kind)
+        if status == HTTPStatus.TOO_MANY_REQUESTS:
+            raise TooManyRequestsError(f"{self._host} returned {status}: {_message_with_causes(content)}")
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             raise UnreachableError(f"{self._host} returned {status}: {member_or_line(content, 'message')}")
         if status >= HTTPStatus.BAD_REQUEST:
             raise RefusedError(f"{self._host} returned {status}: {member_or_line(content, 'message')}", status=status)
@@ -87,18 +114,17 @@ class KubernetesServer:
         except ValueError as error:
             raise ActuationError(f"{self._host} returned no valid Kubernetes response: {error}") from error
 
-    async def _exchange(self, method: str, path: str, query: Mapping[str, str], body: Any) -> tuple[int, bytes]:
+    async def _exchange(
+        self, method: str, path: str, query: Mapping[str, str], body: Any, kind: str
+    ) -> tuple[int, bytes]:
         from aiohttp import ClientError  # noqa: PLC0415 - comes with the extra
 
-        kind = "application/json"
-        if method == "PATCH":
-            kind = "application/merge-patch+json" if isinstance(body, dict) else "application/json-patch+json"
         try:
             request = await self.client.param_serialize(
                 method,
                 path,
                 query_params=list(query.items()),
-                header_params={"Accept": "application/json", "Content-Type": kind},
+                header_params={"Accept": JSON, "Content-Type": kind},
                 body=body,
                 auth_settings=["BearerToken"],
             )
@@ -112,6 +138,33 @@ class KubernetesServer:
     @property
     def _host(self) -> str:
         return str(self.client.configuration.host)
+
+
+async def listed(kubernetes: Kubernetes, path: str, **query: str) -> AsyncIterator[Mapping[str, Any]]:
+    """Iterate over the objects of a list, page by page.  Raise ActuationError for a response that is no list."""
+    following: dict[str, str] = {}
+    for _page in range(MAX_PAGES):
+        page = await kubernetes.get(path, limit=str(PAGE), **query, **following)
+        try:
+            items, after = page["items"], page["metadata"].get("continue")
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ActuationError(f"{path} is no list: {error!r}") from error
+        for item in items:
+            yield item
+        if not after:
+            return
+        following = {"continue": after}
+    raise ActuationError(f"{path} has more than {PAGE * MAX_PAGES:,} objects")
+
+
+def _message_with_causes(content: bytes) -> str:
+    """Return the message of a status, with the causes that a refused eviction has only in its details."""
+    message = member_or_line(content, "message")
+    try:
+        causes = [str(cause["message"]) for cause in json.loads(content)["details"]["causes"]]
+    except (ValueError, KeyError, TypeError):
+        return message
+    return " ".join([message, *causes])
 
 
 @asynccontextmanager

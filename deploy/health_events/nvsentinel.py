@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from api.schemas.health_events import EventDiagnosis, HealthEvent, HealthState, OutletName
 from deploy.common.errors import ActuationError, UnreachableError
+from deploy.common.kubernetes_node_marks import AGENT
 from deploy.common.text import first_line
 from deploy.common.topology_discovery import UnusableSourceError
 from deploy.health_events.protobuf import (
@@ -21,7 +22,6 @@ from deploy.health_events.protobuf import (
 )
 from faults.diagnosis import Scope
 
-AGENT: Final = "fleetwright"
 CHECK_NAME: Final = "FleetwrightNodeFault"
 TIMEOUT_S: Final = 10.0
 

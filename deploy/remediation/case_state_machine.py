@@ -1,4 +1,4 @@
-"""The next step of a case: a pure function of the case, the desired node state and the observed cluster.
+"""The next step of a case on a Ray cluster: a pure function of the case, the desired node state and the snapshot.
 
     observed                                               stage        action
     the node takes work                                    draining     drain
@@ -16,10 +16,12 @@ continue after any action.  docs/explanation/runtime/remediation.md
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
+from typing import ClassVar
 
 from api.schemas.remediation import MAX_RAY_NODES, CaseSpec, RemediationStage, RunCase
+from deploy.remediation.actuator import Action, Advance, Probe, RunHook, moved
 from deploy.remediation.cluster_interface import PROBE_ONLY_LABEL, ClusterSnapshot, RayNode
 from faults.quarantine import OUT_OF_SERVICE, NodeState
 from fleetwright.ray_train.run_status import RunPhase, RunView
@@ -28,31 +30,14 @@ from fleetwright.ray_train.run_status import RunPhase, RunView
 @dataclass(frozen=True, slots=True)
 class Drain:
     ray_ids: tuple[str, ...]
+    name: ClassVar[str] = "drain"
 
 
 @dataclass(frozen=True, slots=True)
 class EndWorkers:
     attempts: tuple[tuple[str, int], ...]
     ray_ids: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    ray_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class RunHook:
-    hook: str
-
-
-Action = Drain | EndWorkers | Probe | RunHook
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Advance:
-    case: CaseSpec
-    actions: tuple[Action, ...] = field(default=())
+    name: ClassVar[str] = "end-workers"
 
 
 def advance(case: CaseSpec, *, desired: NodeState, snapshot: ClusterSnapshot, now: datetime) -> Advance:
@@ -60,13 +45,13 @@ def advance(case: CaseSpec, *, desired: NodeState, snapshot: ClusterSnapshot, no
     case = _with_runs(case, snapshot)
     if desired not in OUT_OF_SERVICE:
         message = f"released: start it again without the label {PROBE_ONLY_LABEL}"
-        return Advance(case=_moved(case, desired, case.stage, now, message), actions=(RunHook("release"),))
+        return Advance(case=moved(case, desired, case.stage, now, message), actions=(RunHook("release"),))
     here = snapshot.nodes_named(case.node)
     undrained = tuple(node.id for node in here if not node.draining and not node.is_probe_only)
     case = case.model_copy(update={"ray_nodes": _known(case, here)})
     if undrained:
-        moved = _moved(case, desired, RemediationStage.DRAINING, now, "no new work is placed on it")
-        return Advance(case=moved, actions=(Drain(undrained),))
+        after = moved(case, desired, RemediationStage.DRAINING, now, "no new work is placed on it")
+        return Advance(case=after, actions=(Drain(undrained),))
     return _move_work(case, desired=desired, snapshot=snapshot, here=here, now=now)
 
 
@@ -79,17 +64,17 @@ def _move_work(
     if waiting:
         names = ", ".join(run.run for run in waiting)
         return Advance(
-            case=_moved(case, desired, RemediationStage.EVACUATING, now, f"waits for a checkpoint of {names}")
+            case=moved(case, desired, RemediationStage.EVACUATING, now, f"waits for a checkpoint of {names}")
         )
     if there:
         attempts = tuple((run.run, run.attempt) for run in there)
         names = ", ".join(f"{run.run} (attempt {run.attempt})" for run in there)
-        moved = _moved(case, desired, RemediationStage.MIGRATING, now, f"ends its workers of {names}")
-        return Advance(case=moved, actions=(EndWorkers(attempts, ids),))
+        after = moved(case, desired, RemediationStage.MIGRATING, now, f"ends its workers of {names}")
+        return Advance(case=after, actions=(EndWorkers(attempts, ids),))
     unsettled = [run for run in case.runs if not run.settled]
     if unsettled:
         message = ", ".join(_restarting(run, snapshot) for run in unsettled)
-        return Advance(case=_moved(case, desired, RemediationStage.RESTARTING, now, message))
+        return Advance(case=moved(case, desired, RemediationStage.RESTARTING, now, message))
     return _without_work(case, desired=desired, here=here, now=now)
 
 
@@ -98,14 +83,14 @@ def _without_work(case: CaseSpec, *, desired: NodeState, here: Sequence[RayNode]
     if desired is not NodeState.PROBING:
         cordoned = desired is NodeState.CORDONED
         message = "out until an operator releases it" if cordoned else "out; probed when its cooldown is over"
-        return Advance(case=_moved(case, desired, RemediationStage.REPLACED, now, message), actions=replace)
+        return Advance(case=moved(case, desired, RemediationStage.REPLACED, now, message), actions=replace)
     returned = next((node for node in here if node.is_probe_only and not node.draining), None)
     if returned is None:
         message = f"waits for its probe: start it again with the label {PROBE_ONLY_LABEL}"
-        moved = _moved(case, desired, RemediationStage.REPLACED, now, message)
-        return Advance(case=moved, actions=(*replace, RunHook("probe-only")))
+        after = moved(case, desired, RemediationStage.REPLACED, now, message)
+        return Advance(case=after, actions=(*replace, RunHook("probe-only")))
     return Advance(
-        case=_moved(case, desired, RemediationStage.REPLACED, now, "is probed"), actions=(Probe(returned.id),)
+        case=moved(case, desired, RemediationStage.REPLACED, now, "is probed"), actions=(Probe(returned.id),)
     )
 
 
@@ -154,8 +139,3 @@ def _restarting(run: RunCase, snapshot: ClusterSnapshot) -> str:
     if view is None or view.phase is not RunPhase.RUNNING or view.attempt <= run.attempt:
         return f"{run.run} has not restarted yet"
     return f"{run.run} runs on other nodes and has not reported a step yet"
-
-
-def _moved(case: CaseSpec, state: NodeState, stage: RemediationStage, now: datetime, message: str) -> CaseSpec:
-    since = case.since if (state, stage) == case.progress else now
-    return case.model_copy(update={"state": state, "stage": stage, "since": since, "message": message[:1000]})

@@ -1,4 +1,4 @@
-"""The cluster as the remediation controller observes it, and the actions that it can take there.
+"""The Ray cluster as the remediation controller observes it, and the actions that it can take there.
 
 `evaluation_of` gives the fleet as the quarantine policy takes it: members with pools and failure domains, and spares.
 """
@@ -10,14 +10,13 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from api.schemas.quarantine import Evaluation, MemberReport, ProbeReport
-from fleet.topology import LabelNames
+from deploy.common.node_labels import POOL_LABELS, domains_of
+from deploy.remediation.actuator import ProbeReading
 from fleet.topology.labels import first_set
 from fleetwright.ray_train.run_status import RunView
 
 HEAD_RESOURCE: Final = "node:__internal_head__"
-POOL_LABELS: Final = ("fleetwright.io/pool", "ray.io/accelerator-type")
 PROBE_ONLY_LABEL: Final = "fleetwright.io/probe-only"  # the node takes no work but probes
-_NAMES: Final = LabelNames()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +61,6 @@ class ClusterSnapshot:
         return next((run for run in self.runs if run.run == name), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeReading:
-    passed: bool
-    detail: str
-
-
 class ClusterInterface(Protocol):
     """Every method raises ActuationError, and every action is idempotent."""
 
@@ -100,12 +93,6 @@ def evaluation_of(snapshot: ClusterSnapshot, *, out: AbstractSet[str], probed: M
     }
     known = {name: probe for name, probe in probed.items() if name in members}
     return Evaluation(members=members, spares=spares(snapshot, nodes, out=out), probed=known)
-
-
-def domains_of(labels: Mapping[str, str]) -> tuple[str, ...]:
-    levels = (_NAMES.leaf, _NAMES.rack, _NAMES.pdu)
-    found = (first_set(labels, names) for names in levels)
-    return tuple(dict.fromkeys(name for name in found if name is not None))
 
 
 def spares(snapshot: ClusterSnapshot, nodes: list[RayNode], *, out: AbstractSet[str]) -> dict[str, int]:

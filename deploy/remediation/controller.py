@@ -16,7 +16,7 @@ from collections.abc import Coroutine, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Generic
 
 import structlog
 
@@ -30,9 +30,8 @@ from deploy.common.clock import Clock
 from deploy.common.errors import ActuationError, NotLeadingError
 from deploy.common.leader_election import Leadership
 from deploy.common.leader_loop import LeaderLoop, Liveness, attempt, finished
-from deploy.remediation.action_runner import ActionRunner, split, with_actions
-from deploy.remediation.case_state_machine import Advance, Probe, advance
-from deploy.remediation.cluster_interface import ClusterInterface, ClusterSnapshot, evaluation_of
+from deploy.remediation.action_runner import ActionRunner, with_actions
+from deploy.remediation.actuator import Actuator, Advance, CaseContext, Probe, Snapshot
 from deploy.remediation.metrics import RemediationMetrics
 from faults.quarantine import NodeState
 from faults.quarantine.inputs import SLOW
@@ -52,24 +51,24 @@ class RemediationSettings:
     case_timeout_s: float = 600.0  # for all actions of one case in one reconcile
 
 
-class RemediationController:
+class RemediationController(Generic[Snapshot]):
     def __init__(
         self,
         *,
         api: AsyncClient,
-        cluster: ClusterInterface,
+        actuator: Actuator[Snapshot],
         leadership: Leadership,
         metrics: RemediationMetrics,
         settings: RemediationSettings | None = None,
         liveness: Liveness | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._api, self._cluster, self._leadership = api, cluster, leadership
+        self._api, self._actuator, self._leadership = api, actuator, leadership
         self._settings = settings or RemediationSettings()
         self._clock = clock or Clock()
         metrics.set_leader_source(lambda: leadership.holds)
         self._runner = ActionRunner(
-            api=api, cluster=cluster, leadership=leadership, metrics=metrics, now=self._clock.now
+            api=api, actuator=actuator, leadership=leadership, metrics=metrics, now=self._clock.now
         )
         self._probed: dict[str, ProbeReport] = {}
         self._one_probe = asyncio.Lock()  # two probes at once would slow each other down
@@ -105,16 +104,16 @@ class RemediationController:
 
     async def _reconcile(self) -> bool:
         busy = frozenset(self._running)  # read first: the snapshot can be outdated when these cases finish
-        snapshot = await self._cluster.observe()
-        if all(node.is_head for node in snapshot.nodes):
-            return True  # no node that could be quarantined
+        snapshot = await self._actuator.observe()
         before = await self._api.get_quarantine()
         cases = {
             each.id: each async for each in self._api.iter_remediation_cases(limit=PAGE_LIMIT_MAX) if each.case.open
         }
         self._keep_only(cases)
         out = frozenset(before.out_of_service)
-        evaluation = evaluation_of(snapshot, out=out, probed=self._probed)
+        evaluation = self._actuator.evaluation(snapshot, out=out, probed=self._probed)
+        if evaluation is None:
+            return True
         result = await self._api.evaluate_quarantine(evaluation, held=self._leadership.held)
         for decision in result.decisions:
             log.info(
@@ -128,6 +127,7 @@ class RemediationController:
             return True
         after = await self._api.get_quarantine() if result.decisions else before
         opened = await self._open_missing(cases, after, snapshot)
+        treated = frozenset(each.case.node for each in cases.values())
         started = [each.case for each in cases.values() if each.case.stage is not RemediationStage.REQUESTED]
         self.ending = frozenset(
             (run.run, run.attempt) for case in (*started, *self._next.values()) for run in case.runs
@@ -135,7 +135,14 @@ class RemediationController:
         tasks = []
         for each in cases.values():
             if each.id not in busy:
-                tasks.append(asyncio.create_task(self._try_case(each, result, after, snapshot)))
+                context = CaseContext(
+                    case_id=each.id,
+                    desired=_desired(each.case.node, result, after),
+                    snapshot=snapshot,
+                    now=self._clock.now(),
+                    releasing=treated - frozenset(result.out_of_service),
+                )
+                tasks.append(asyncio.create_task(self._try_case(each, context)))
                 self._running[each.id] = tasks[-1]
         done, _late = await asyncio.wait(tasks, timeout=self._settings.action_wait_s) if tasks else (set(), set())
         return opened and all(task.result() for task in done)
@@ -145,9 +152,7 @@ class RemediationController:
         self._probed = {node: probe for node, probe in self._probed.items() if node in nodes}
         self._unstored = {case_id: actions for case_id, actions in self._unstored.items() if case_id in cases}
 
-    async def _open_missing(
-        self, cases: dict[str, RemediationCase], view: QuarantineView, snapshot: ClusterSnapshot
-    ) -> bool:
+    async def _open_missing(self, cases: dict[str, RemediationCase], view: QuarantineView, snapshot: Snapshot) -> bool:
         treated = {each.case.node for each in cases.values()}
         views = {each.node: each for each in view.nodes}
         opened = True
@@ -168,12 +173,10 @@ class RemediationController:
         except PreconditionFailedError:  # the case was closed, and the same diagnosis quarantined the node again
             return await self._write(await self._api.get_remediation_case(case_id), case)
 
-    async def _try_case(
-        self, stored: RemediationCase, result: EvaluationResult, view: QuarantineView, snapshot: ClusterSnapshot
-    ) -> bool:
+    async def _try_case(self, stored: RemediationCase, context: CaseContext[Snapshot]) -> bool:
         try:
             async with asyncio.timeout(self._settings.case_timeout_s):
-                await self._advance(stored, result, view, snapshot)
+                await self._advance(stored, context)
         except (ApiError, ActuationError, TimeoutError) as error:
             log.warning("case_failed", id=stored.id, node=stored.case.node, reason=str(error) or type(error).__name__)
             return False
@@ -185,7 +188,7 @@ class RemediationController:
             self._next.pop(stored.id, None)
         return True
 
-    async def _new_case(self, node: NodeView, snapshot: ClusterSnapshot) -> tuple[str, CaseSpec]:
+    async def _new_case(self, node: NodeView, snapshot: Snapshot) -> tuple[str, CaseSpec]:
         now = self._clock.now()
         can_checkpoint = False
         if node.diagnosis_id is not None:
@@ -198,28 +201,22 @@ class RemediationController:
             stage=RemediationStage.REQUESTED,
             since=now,
             opened_at=now,
-            ray_nodes=tuple(sorted(each.id for each in snapshot.nodes_named(node.node))),
             deadline=now + timedelta(seconds=self._settings.checkpoint_s) if can_checkpoint else now,
         )
-        runs = advance(case, desired=node.state, snapshot=snapshot, now=now).case.runs
         digest = hashlib.sha256(node.node.encode()).hexdigest()[:16]
-        return node.diagnosis_id or f"cordoned-{digest}", case.model_copy(update={"runs": runs})
+        return node.diagnosis_id or f"cordoned-{digest}", self._actuator.opened(case, snapshot)
 
-    async def _advance(
-        self, stored: RemediationCase, result: EvaluationResult, view: QuarantineView, snapshot: ClusterSnapshot
-    ) -> None:
+    async def _advance(self, stored: RemediationCase, context: CaseContext[Snapshot]) -> None:
         before = with_actions(stored.case, self._unstored.get(stored.id, ()))
-        desired = _desired(stored.case.node, result, view)
-        now = self._clock.now()
-        after = advance(before, desired=desired, snapshot=snapshot, now=now)
+        after = self._actuator.advance(before, context)
         if self._settings.act:
-            stored, case = await self._run(stored, after, snapshot)
+            stored, case = await self._run(stored, after, context)
         else:
-            case = _only_requested(before, after, now)
+            case = _only_requested(before, after, context.now)
         await self._store(stored, case)
 
     async def _run(
-        self, stored: RemediationCase, after: Advance, snapshot: ClusterSnapshot
+        self, stored: RemediationCase, after: Advance, context: CaseContext[Snapshot]
     ) -> tuple[RemediationCase, CaseSpec]:
         """Run the actions; each is stored before the next one.  Returns the stored case and the case to store."""
         self.ending |= frozenset((run.run, run.attempt) for run in after.case.runs)
@@ -228,9 +225,9 @@ class RemediationController:
         before = stored.case
         still_open = {} if case.open else {"state": before.state, "stage": before.stage, "since": before.since}
         failed = False
-        for action in split(after.actions):
+        for action in after.actions:
             async with self._one_probe if isinstance(action, Probe) else nullcontext():
-                done = await self._runner.run(action, case=case, case_id=stored.id, snapshot=snapshot)
+                done = await self._runner.run(action, case=case, context=context)
             failed = failed or done.failed
             if done.reading is not None:
                 self._probed[case.node] = ProbeReport(ended_at=self._clock.now(), passed=done.reading.passed)

@@ -1,4 +1,4 @@
-"""The operator's commands for steps outside Ray: replace a machine, start it for a probe, return it to service.
+"""The operator's commands for steps outside the cluster: replace a machine, start it for a probe, return it to service.
 
 A command gets FLEETWRIGHT_NODE and FLEETWRIGHT_CASE and runs in its own process group, which is killed after its
 timeout.  It runs once per case, and again only if the controller died before it stored the result.
@@ -12,6 +12,7 @@ from deploy.common.commands import run_command
 from deploy.common.errors import ActuationError
 
 HOOKS: Final = ("replace", "probe-only", "release")
+NODE_HOOKS: Final = ("replace", "probe", "release")  # on Kubernetes nodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

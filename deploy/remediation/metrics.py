@@ -1,6 +1,6 @@
 """Metrics of a remediation controller.  The API exports the metrics of the cases, which all controllers share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -9,15 +9,16 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from deploy.common.leader_loop import BUCKETS_S, ReconcileMetrics
 from deploy.remediation.hooks import HOOKS
 
-ACTIONS: Final = ("drain", "end-workers", "probe", *(f"hook-{hook}" for hook in HOOKS))
+RAY_ACTIONS: Final = ("drain", "end-workers", "probe", *(f"hook-{hook}" for hook in HOOKS))
+NODE_ACTIONS: Final = ("cordon", "uncordon", "evict", "evict-blocked", "probe", "hook-replace", "hook-release")
 
 
 class RemediationMetrics(ReconcileMetrics):
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, *, actions: Sequence[str] = RAY_ACTIONS) -> None:
         super().__init__(
             reconciles=Counter(
                 "fleetwright_remediation_reconciles",
-                "Reconciles of the leader; failed: Ray or the API did not respond, or a case did not advance.",
+                "Reconciles of the leader; failed: the cluster or the API did not respond, or a case did not advance.",
                 ["outcome"],
                 registry=registry,
             ),
@@ -50,7 +51,7 @@ class RemediationMetrics(ReconcileMetrics):
             registry=registry,
         )
         for outcome in ("ok", "failed"):  # so that the first one of a kind is an increase
-            for action in ACTIONS:
+            for action in actions:
                 self._actions.labels(action, outcome)
 
     def set_monitored_source(self, count: Callable[[], int]) -> None:

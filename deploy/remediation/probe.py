@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from deploy.remediation.cluster_interface import ProbeReading
+from deploy.remediation.actuator import ProbeReading
 
 FLOATS: Final = 1 << 18  # 1 MiB
 ROUNDS: Final = 7

@@ -1,4 +1,4 @@
-"""The remediation controller as a process: a Ray driver that monitors the training runs and reconciles the cases."""
+"""The remediation controller of a Ray cluster, as a Ray driver that also monitors the training runs."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,6 +16,7 @@ from deploy.fault_monitor.loop import new_monitor_loop
 from deploy.remediation.controller import LEASE, RemediationController, RemediationSettings
 from deploy.remediation.hooks import Hooks
 from deploy.remediation.metrics import RemediationMetrics
+from deploy.remediation.ray_actuator import RayActuator
 from deploy.remediation.ray_cluster import RayCluster
 from deploy.training.run_monitor import RunMonitor, start_ray_recorder
 from deploy.training.run_status import RunsObserved, RunStatusReader
@@ -45,7 +46,12 @@ async def run_remediation(
     case_timeout_s = options.controller.case_timeout_s + options.hook_timeout_s
     settings = replace(options.controller, case_timeout_s=case_timeout_s)
     controller = RemediationController(
-        api=api, cluster=cluster, leadership=leadership, metrics=metrics, settings=settings, liveness=liveness
+        api=api,
+        actuator=RayActuator(cluster),
+        leadership=leadership,
+        metrics=metrics,
+        settings=settings,
+        liveness=liveness,
     )
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(controller.run())

@@ -21,7 +21,8 @@ from ray.core.generated import autoscaler_pb2
 
 from deploy.common.errors import ActuationError, UnreachableError
 from deploy.common.thread_calls import BlockingCalls
-from deploy.remediation.cluster_interface import ClusterSnapshot, ProbeReading, RayNode
+from deploy.remediation.actuator import ProbeReading
+from deploy.remediation.cluster_interface import ClusterSnapshot, RayNode
 from deploy.remediation.hooks import Hooks
 from deploy.remediation.probe import probe_on_ray
 from deploy.training.run_status import RunStatusReader

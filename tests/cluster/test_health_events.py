@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from deploy.common.kubernetes_client import KubernetesAccess, kubernetes_server
-from deploy.health_events.kubernetes_nodes import SENTINEL_EVENT, SENTINEL_LABEL, KubernetesNodes
+from deploy.common.kubernetes_node_marks import SENTINEL_EVENT, SENTINEL_LABEL
+from deploy.health_events.kubernetes_nodes import KubernetesNodes
 from deploy.health_events.outlet import ObservedNode
 from tests.testbed.gpu_nodes import GpuNodes
 from tests.testbed.kube_api import KubeApi

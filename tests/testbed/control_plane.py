@@ -5,8 +5,9 @@ ready and their pods as running; nothing is executed.  One of kwok's stages is c
 is annotated with `COMPLETE`, so that a test can check it before.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -48,12 +49,16 @@ def control_plane(work_dir: Path) -> Iterator[KubeApi]:
     authority = Authority.create(work_dir / "pki")
     serving = authority.issue("serving", common_name="testbed", hosts=[LOOPBACK, "localhost"])
     tokens = signing_key(authority.directory, "service-account")
-    api = KubeApi(url=f"https://{LOOPBACK}:{ports.api_server}", authority=authority, work_dir=work_dir)
+    server_argv = _argv(files["kube-apiserver"], api_server_flags(ports, authority, serving, tokens))
+    url = f"https://{LOOPBACK}:{ports.api_server}"
+    api = KubeApi(url=url, authority=authority, work_dir=work_dir, server_argv=server_argv)
 
     with ExitStack() as running:
 
         def start(name: str, flags: Flags) -> Process:
-            argv: list[str | Path] = [files[name], *(f"--{flag}={value}" for flag, value in flags.items())]
+            return start_argv(name, _argv(files[name], flags))
+
+        def start_argv(name: str, argv: Sequence[str]) -> Process:
             process = Process.start(argv, name=name, log_dir=api.log_dir)
             running.callback(process.stop, grace_s=KILL_AFTER_S)
             return process
@@ -61,7 +66,7 @@ def control_plane(work_dir: Path) -> Iterator[KubeApi]:
         etcd = start("etcd", etcd_flags(ports, data_dir=work_dir / "etcd"))
         etcd.wait_ready(partial(answers_ok, f"http://{LOOPBACK}:{ports.etcd}/health"))
 
-        api_server = start("kube-apiserver", api_server_flags(ports, authority, serving, tokens))
+        api_server = start_argv("kube-apiserver", server_argv)
         api_server.wait_ready(partial(answers_ok, f"{api.url}/readyz", ca_path=authority.cert_path))
 
         controllers = start("kube-controller-manager", controller_manager_flags(ports, api, serving, tokens))
@@ -72,6 +77,43 @@ def control_plane(work_dir: Path) -> Iterator[KubeApi]:
             process.wait_ready(partial(answers_ok, url, ca_path=authority.cert_path))
         kwok.wait_ready(partial(answers_ok, f"http://{LOOPBACK}:{ports.kwok}/healthz"))
         yield api
+
+
+@dataclass
+class SecondApiServer:
+    """Another API server on the same etcd, which a test can kill without an effect on others."""
+
+    api: KubeApi
+    port: int
+    process: Process | None = None
+
+    @property
+    def url(self) -> str:
+        return f"https://{LOOPBACK}:{self.port}"
+
+    def start(self) -> None:
+        argv = [*self.api.server_argv, f"--secure-port={self.port}"]  # the last one of a flag is in force
+        self.process = Process.start(argv, name=f"kube-apiserver-{self.port}", log_dir=self.api.log_dir)
+        self.process.wait_ready(partial(answers_ok, f"{self.url}/readyz", ca_path=self.api.authority.cert_path))
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.stop(grace_s=0.0)
+
+
+@contextmanager
+def second_api_server(api: KubeApi) -> Iterator[SecondApiServer]:
+    (port,) = free_ports(1)
+    server = SecondApiServer(api=api, port=port)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()
+
+
+def _argv(program: Path, flags: Flags) -> tuple[str, ...]:
+    return (str(program), *(f"--{flag}={value}" for flag, value in flags.items()))
 
 
 def etcd_flags(ports: Ports, *, data_dir: Path) -> Flags:

@@ -5,11 +5,13 @@ It runs in a thread of the test.  A held request never gets a response: its call
 
 import asyncio
 import re
+import ssl
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -108,7 +110,8 @@ class Gate:
 
 
 @contextmanager
-def running_gate() -> Iterator[Gate]:
+def running_gate(*, ca_path: Path | None = None) -> Iterator[Gate]:
+    """Run a gate; `ca_path` holds the authority of the certificates of the services behind it."""
     (port,) = free_ports(1)
     gate = Gate(url=f"http://{LOOPBACK}:{port}")
     config = uvicorn.Config(
@@ -123,7 +126,8 @@ def running_gate() -> Iterator[Gate]:
     server = uvicorn.Server(config)
 
     async def serve() -> None:
-        async with httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False) as gate.http:
+        trusted = ssl.create_default_context(cafile=ca_path)
+        async with httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False, verify=trusted) as gate.http:
             await server.serve()
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)

@@ -24,6 +24,7 @@ class KubeApi:
     url: str
     authority: Authority
     work_dir: Path
+    server_argv: tuple[str, ...] = ()  # of kube-apiserver
 
     @property
     def kubeconfig_path(self) -> Path:

@@ -8,13 +8,14 @@ import typer
 from prometheus_client import CollectorRegistry
 
 from api.cli.common.console import print_line
-from api.cli.common.errors import InputError
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.metrics_port import MetricsHostOption, MetricsPortOption, served_metrics
 from api.cli.common.options import LogLevel, LogLevelOption, RemoteOptions, TokenFileOption, UrlOption
 from api.cli.common.ray_session import joined
 from api.cli.common.remote import client_errors, read_token
 from api.cli.common.tables import Column, moment, print_fields
+from api.cli.remediate.hooks import given_hooks
+from api.cli.remediate.kubernetes import kubernetes
 from api.client import AsyncClient
 from api.client.transport import DEFAULT_URL
 from api.tracing import tracing
@@ -76,7 +77,7 @@ def run(
 
     The policy (`faults quarantine`) decides which nodes leave service.  Its shipped mode is `observe`.
     """
-    commands = _hooks(hook or [])
+    commands = given_hooks(hook or [], allowed=HOOKS)
     configure_logs(level=log_level)
     with client_errors(url or DEFAULT_URL):
         client = AsyncClient(url or DEFAULT_URL, token=read_token(token_file))
@@ -104,6 +105,9 @@ def run(
                 await run_remediation(options, api, out=sys.stdout, metrics=metrics, liveness=liveness)
 
         asyncio.run(run_until_sigterm(work()))
+
+
+app.command("kubernetes")(kubernetes)
 
 
 @app.command("cases")
@@ -137,13 +141,3 @@ def case(
         print_line(f"run {each.run}: {each.workers} worker(s), checkpoint {each.checkpoint_step}; {progress}")
     for done in spec.actions:
         print_line(f"{done.at:%Y-%m-%d %H:%M:%S}Z  {done.action}  {done.detail}")
-
-
-def _hooks(entries: list[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for entry in entries:
-        name, sign, command = entry.partition("=")
-        if not sign or name not in HOOKS or not command.strip():
-            raise InputError(f"--hook {entry}: expected NAME=COMMAND, NAME one of {', '.join(HOOKS)}")
-        found[name] = command
-    return found

@@ -4,6 +4,7 @@ import json
 import socket
 import sys
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
@@ -57,6 +58,15 @@ def test_an_invalid_hook_is_refused(cli: Cli, hook: str) -> None:
         2,
         f"--hook {hook}: expected NAME=COMMAND, NAME one of replace, probe-only, release",
     )
+
+
+def test_on_kubernetes_the_hooks_are_others_and_the_cluster_must_exist(cli: Cli, tmp_path: Path) -> None:
+    done = cli("remediate", "kubernetes", "--hook", "probe-only=true")
+    expected = "--hook probe-only=true: expected NAME=COMMAND, NAME one of replace, probe, release"
+    assert (done.code, done.refused) == (2, [expected])
+    done = cli("remediate", "kubernetes", "--metrics-port", "0", "--kubeconfig", str(tmp_path / "none"))
+    line = done.stderr.splitlines()[-1]  # after a log line of the client
+    assert (done.code, line.startswith(f"fleetwright: kubeconfig {tmp_path / 'none'}: ")) == (2, True)
 
 
 def test_without_ray_one_line_names_the_extra_to_install(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

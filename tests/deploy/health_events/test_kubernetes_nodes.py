@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 
 from deploy.common.errors import ActuationError
-from deploy.health_events.kubernetes_nodes import (
+from deploy.common.kubernetes_node_marks import (
     DETECTOR_CONDITIONS,
     SENTINEL_CONDITIONS,
     SENTINEL_EVENT,
     SENTINEL_LABEL,
     SENTINEL_TAINTS,
-    KubernetesNodes,
-    observed,
 )
+from deploy.health_events.kubernetes_nodes import KubernetesNodes, observed
 
 pytestmark = pytest.mark.anyio
 CONTRACTS = Path(__file__).parents[4] / "shared" / "data" / "contracts"

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from deploy.common.errors import ActuationError
-from deploy.remediation.cluster_interface import HEAD_RESOURCE, PROBE_ONLY_LABEL, ClusterSnapshot, ProbeReading, RayNode
+from deploy.remediation.actuator import ProbeReading
+from deploy.remediation.cluster_interface import HEAD_RESOURCE, PROBE_ONLY_LABEL, ClusterSnapshot, RayNode
 from fleetwright.ray_train.run_status import RankLocation, RunPhase, RunView
 
 RESOURCES = {"CPU": 1.0}

@@ -7,8 +7,10 @@ import pytest
 pytest.importorskip("ray.train", reason="ray.train is not installed", exc_type=ImportError)
 
 from api.schemas.remediation import MAX_ACTIONS, CaseAction, CaseSpec, RemediationStage
-from deploy.remediation.action_runner import split, with_action, with_actions
-from deploy.remediation.case_state_machine import Drain, EndWorkers, Probe, RunHook
+from deploy.remediation.action_runner import with_action, with_actions
+from deploy.remediation.actuator import Probe, RunHook
+from deploy.remediation.case_state_machine import Drain, EndWorkers
+from deploy.remediation.ray_actuator import split
 from faults.quarantine import NodeState
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

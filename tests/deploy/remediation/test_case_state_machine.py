@@ -9,7 +9,8 @@ import pytest
 pytest.importorskip("ray.train", reason="ray.train is not installed", exc_type=ImportError)
 
 from api.schemas.remediation import MAX_RAY_NODES, CaseSpec, RemediationStage, RunCase
-from deploy.remediation.case_state_machine import Drain, EndWorkers, Probe, RunHook, advance
+from deploy.remediation.actuator import Probe, RunHook
+from deploy.remediation.case_state_machine import Drain, EndWorkers, advance
 from deploy.remediation.cluster_interface import ClusterSnapshot, RayNode
 from faults.quarantine import NodeState
 from fleetwright.ray_train.run_status import RunPhase, RunView

@@ -14,8 +14,10 @@ from api.schemas.remediation import RemediationCase, RemediationStage
 from deploy.common.clock import Clock
 from deploy.common.errors import ActuationError
 from deploy.common.leader_election import Leadership, LeaseSettings
+from deploy.remediation.cluster_interface import ClusterSnapshot
 from deploy.remediation.controller import LEASE, RemediationController, RemediationSettings
 from deploy.remediation.metrics import RemediationMetrics
+from deploy.remediation.ray_actuator import RayActuator
 from faults.diagnosis import Diagnosis, FaultClass, Scope
 from faults.quarantine import NodeState, OperatorAction, PolicyMode, QuarantineRules
 from tests.deploy.controller.harness import Harness
@@ -56,7 +58,7 @@ class Site:
 
     def controller(
         self, *, act: bool = True, holder: str = "h", action_wait_s: float = ACTION_WAIT_S
-    ) -> RemediationController:
+    ) -> RemediationController[ClusterSnapshot]:
         clock = Clock(now=self.harness.clock.now, steady_s=self.harness.clock.monotonic_s)
         lease = LeaseSettings(name=LEASE, holder=holder)
         leadership = Leadership(api=self.harness.api, settings=lease, clock=clock)
@@ -64,14 +66,14 @@ class Site:
         self.registry = CollectorRegistry()
         return RemediationController(
             api=self.harness.api,
-            cluster=self.cluster,
+            actuator=RayActuator(self.cluster),
             leadership=leadership,
             metrics=RemediationMetrics(self.registry),
             settings=settings,
             clock=clock,
         )
 
-    async def round(self, controller: RemediationController) -> list[str]:
+    async def round(self, controller: RemediationController[ClusterSnapshot]) -> list[str]:
         """One second and one reconcile; returns the calls to the cluster."""
         self.harness.clock.advance(1.0)
         await controller._leadership.renew()
@@ -223,7 +225,7 @@ async def test_a_failed_action_is_recorded_and_retried(site: Site) -> None:
     assert await site.round(controller) == ["drain id-b"]
 
 
-async def both_hooks_at_once(site: Site, controller: RemediationController) -> None:
+async def both_hooks_at_once(site: Site, controller: RemediationController[ClusterSnapshot]) -> None:
     """Advance the case to the reconcile that runs two hooks."""
     await site.suspect()
     for _ in range(2):

@@ -18,6 +18,7 @@ from deploy.common.leader_loop import ALLOWANCE, Liveness
 from deploy.remediation.cluster_interface import ClusterSnapshot
 from deploy.remediation.controller import LEASE, RemediationController, RemediationSettings
 from deploy.remediation.metrics import RemediationMetrics
+from deploy.remediation.ray_actuator import RayActuator
 from faults.quarantine import OperatorAction, PolicyMode, QuarantineRules
 from tests.deploy.controller.harness import Harness
 from tests.deploy.remediation.cluster import FakeCluster, head, node
@@ -50,7 +51,7 @@ class Observed:
         )
         self.controller = RemediationController(
             api=self.harness.api,
-            cluster=self.cluster,
+            actuator=RayActuator(self.cluster),
             leadership=self.leadership,
             metrics=RemediationMetrics(self.registry),
             settings=self.settings,
