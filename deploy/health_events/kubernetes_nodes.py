@@ -14,41 +14,19 @@ from deploy.common.kubernetes_client import Kubernetes
 from deploy.health_events.nvsentinel import AGENT
 from deploy.health_events.outlet import NodeCondition, ObservedNode
 from deploy.remediation.cluster_interface import POOL_LABELS, domains_of
+from fleet.stock.node_marks import (
+    AUTOSCALER_TAINTS,
+    DETECTOR_CONDITIONS,
+    SENTINEL_CONDITIONS,
+    SENTINEL_LABEL,
+    SENTINEL_TAINTS,
+)
 from fleet.topology import LabelNames
 from fleet.topology.labels import first_set
 
 PAGE: Final = 500
 MAX_PAGES: Final = 200
-SENTINEL_LABEL: Final = "dgxc.nvidia.com/nvsentinel-state"
 SENTINEL_EVENT: Final = "quarantineHealthEvent"
-SENTINEL_TAINTS: Final = frozenset(
-    (
-        *("nvidia.com/gpu-xid-error", "nvidia.com/gpu-nvlink-error", "nvidia.com/syslog-xid-error"),
-        *("nvidia.com/gpu-error", "nvsentinel.dgxc.nvidia.com/external-remediation"),
-    )
-)
-AUTOSCALER_TAINTS: Final = frozenset(("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"))
-SENTINEL_CONDITIONS: Final = frozenset(
-    (
-        *("GpuMemWatch", "GpuThermalWatch", "GpuPcieWatch", "GpuPowerWatch", "GpuInforomWatch", "GpuSmWatch"),
-        *("GpuNvlinkWatch", "GpuMcuWatch", "GpuPmuWatch", "GpuDriverWatch", "GpuCpusetWatch", "SysLogsXIDError"),
-        *("SysLogsSXIDError", "SysLogsGPUFallenOff", "NVSwitchFatalError", "NVSwitchDown", "NVSwitchNonFatalError"),
-        *("DCGMError", "CSPMaintenance", "SyslogError"),
-    )
-)
-DETECTOR_CONDITIONS: Final = frozenset(
-    (
-        *("KernelDeadlock", "ReadonlyFilesystem", "XfsShutdown", "CperHardwareErrorFatal", "DiskBadBlock"),
-        *("CorruptDockerOverlay2", "ContainerRuntimeUnhealthy", "KubeletUnhealthy", "FrequentUnregisterNetDevice"),
-        *(
-            "FrequentKubeletRestart",
-            "FrequentDockerRestart",
-            "FrequentContainerdRestart",
-            "NTPProblem",
-            "KubeProxyUnhealthy",
-        ),
-    )
-)
 _POOLS: Final = (*POOL_LABELS, *LabelNames().gpu)
 
 

@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from deploy.common.kubernetes_client import KubernetesAccess, kubernetes_server
-from deploy.health_events.kubernetes_nodes import SENTINEL_EVENT, SENTINEL_LABEL, KubernetesNodes
+from deploy.health_events.kubernetes_nodes import SENTINEL_EVENT, KubernetesNodes
 from deploy.health_events.outlet import ObservedNode
+from fleet.stock.node_marks import SENTINEL_LABEL
 from tests.testbed.gpu_nodes import GpuNodes
 from tests.testbed.kube_api import KubeApi
 

@@ -9,15 +9,8 @@ from typing import Any
 import pytest
 
 from deploy.common.errors import ActuationError
-from deploy.health_events.kubernetes_nodes import (
-    DETECTOR_CONDITIONS,
-    SENTINEL_CONDITIONS,
-    SENTINEL_EVENT,
-    SENTINEL_LABEL,
-    SENTINEL_TAINTS,
-    KubernetesNodes,
-    observed,
-)
+from deploy.health_events.kubernetes_nodes import SENTINEL_EVENT, KubernetesNodes, observed
+from fleet.stock.node_marks import DETECTOR_CONDITIONS, SENTINEL_CONDITIONS, SENTINEL_LABEL, SENTINEL_TAINTS
 
 pytestmark = pytest.mark.anyio
 CONTRACTS = Path(__file__).parents[4] / "shared" / "data" / "contracts"
