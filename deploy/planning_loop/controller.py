@@ -44,8 +44,8 @@ from deploy.planning_loop.conversion import (
     state_with,
     traffic_by_option,
 )
-from deploy.planning_loop.stock import PlanningOffers, read_offers
 from deploy.planning_loop.metrics import PlanningMetrics
+from deploy.planning_loop.stock import PlanningOffers, read_offers
 from fleet.errors import FleetwrightError
 from planner.demand.replicas import Window
 from planner.demand.windows import DemandWindow
@@ -221,7 +221,7 @@ class PlanningLoops:
         what: str = "demand",
     ) -> _Report:
         """The demand or the stock cannot be trusted: the last decision stays."""
-        log.warning(f"{what}_unusable", planning_loop=loop.name, problems=problems[:5])
+        log.warning("input_unusable", planning_loop=loop.name, input=what, problems=problems[:5])
         in_force = await self._plan_in_force(loop, targets, state)
         return _Report(
             LoopPhase.HOLDING,
@@ -294,9 +294,7 @@ class PlanningLoops:
             offers=offers.of_service,
         )
         # The service fills in the stock of its own, and keeps it with the plan.
-        return replace(
-            decision, request=decision.request.model_copy(update={"offers": loop.spec.request.offers})
-        )
+        return replace(decision, request=decision.request.model_copy(update={"offers": loop.spec.request.offers}))
 
     async def _adopt(
         self, loop: PlanningLoop, targets: Mapping[str, Target], decision: LoopDecision, report: _Report

@@ -88,10 +88,8 @@ async def test_a_plan_on_a_stale_stock_is_marked(sqlite_service: RunningService)
     (use,) = record["plan"]["stock"]
     assert (use["stale"], use["age_s"], use["stale_after_s"]) == (True, 600.0, 300.0)
     stated = [line for line in record["plan"]["explanation"] if line.startswith("stale: ")]
-    assert stated == [
-        "stale: stock 'prod' was observed 600 s before the plan was solved; allowed: at most 300 s; "
-        "this plan is not applied"
-    ]
+    age = "stock 'prod' was observed 600 s before the plan was solved; allowed: at most 300 s"
+    assert stated == [f"stale: {age}; this plan is not applied"]
 
 
 async def test_a_stock_that_is_not_stored_is_refused_by_field(sqlite_service: RunningService) -> None:
