@@ -122,7 +122,7 @@ def _container_gpus(container: Json) -> int:
 
 
 def _nodes(objects: ClusterObjects, names: LabelNames, gpu_namer: Callable[[str], str]) -> Iterator[_Node]:
-    devices = _Devices.of(objects)
+    devices, named = _Devices.of(objects), _Namer(gpu_namer)
     foreign: Counter[str] = Counter()
     for pod in objects.pods:
         on = (pod.get("spec") or {}).get("nodeName")
@@ -141,7 +141,7 @@ def _nodes(objects: ClusterObjects, names: LabelNames, gpu_namer: Callable[[str]
             label = first_set(labels, names.gpu) or devices.product.get(name)
             counts = _counts(_reason(node), total=total, offered=min(total, offered), used=used)
             yield _Node(
-                gpu=_named(label, gpu_namer),
+                gpu=named(label),
                 labels=labels,
                 total=total,
                 available=total - sum(counts.values()),
@@ -149,13 +149,20 @@ def _nodes(objects: ClusterObjects, names: LabelNames, gpu_namer: Callable[[str]
             )
 
 
-def _named(label: str | None, gpu_namer: Callable[[str], str]) -> str:
-    if label is None:
-        return UNKNOWN_GPU
-    try:
-        return gpu_namer(label)
-    except UnknownNameError:
-        return label[:100]
+class _Namer:
+    """Names GPUs by the catalogue, else by their label; each label once, because many nodes have the same."""
+
+    def __init__(self, gpu_namer: Callable[[str], str]) -> None:
+        self._gpu_namer = gpu_namer
+        self._names: dict[str | None, str] = {None: UNKNOWN_GPU}
+
+    def __call__(self, label: str | None) -> str:
+        if label is not None and label not in self._names:
+            try:
+                self._names[label] = self._gpu_namer(label)
+            except UnknownNameError:
+                self._names[label] = label[:100]
+        return self._names[label]
 
 
 def _reason(node: Json) -> Unavailable | None:
