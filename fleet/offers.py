@@ -16,6 +16,7 @@ from pydantic import Field, StringConstraints, model_validator
 from fleet.catalogues import shipped_document
 from fleet.documents import Frozen, RuleError, Violation, read_model
 from fleet.errors import UnknownNameError
+from fleet.stock.document import StockRef
 
 HOURS_PER_YEAR = 8760
 
@@ -45,6 +46,7 @@ class Offer(Frozen):
     gpus_per_instance: int = Field(default=1, ge=1, le=1024)
     price_usd_per_h: float = Field(ge=0, le=1e6)  # of one instance, all its GPUs together
     available: int | None = Field(default=None, ge=0)  # instances in stock; None: no limit is known
+    stock: StockRef | None = None  # fills in `available` when a plan is solved
     quota: int | None = Field(default=None, ge=0)  # most instances at once; None: no limit
     interruption_rate_per_h: float | None = Field(default=None, ge=0, le=60)  # of spot, per instance; None: not known
     commitment_h: int | None = Field(default=None, ge=1, le=10 * HOURS_PER_YEAR)  # of reserved; None: not stated
@@ -69,8 +71,10 @@ class Offer(Frozen):
     def _violations(self) -> Iterator[Violation]:
         if self.price_usd_per_h == 0 and self.market in (Market.ON_DEMAND, Market.SPOT):
             yield ("price_usd_per_h",), f"must be more than 0 on the {self.market} market"
-        if self.available is None and self.market is Market.OWNED:
-            yield ("available",), "is required on the owned market: how many instances there are, 0 or more"
+        if self.available is None and self.stock is None and self.market is Market.OWNED:
+            yield ("available",), "is required on the owned market: how many instances there are, 0 or more; or `stock`"
+        if self.available is not None and self.stock is not None:
+            yield ("available",), "give either this or `stock`, which fills it in"
         if self.interruption_rate_per_h is not None and self.market is not Market.SPOT:
             yield ("interruption_rate_per_h",), f"only spot is interrupted, leave it out on the {self.market} market"
         if self.commitment_h is not None and self.market is not Market.RESERVED:

@@ -1,6 +1,6 @@
 """The planner's entry: from a request, catalogues and prices to a plan."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from functools import partial
@@ -11,6 +11,8 @@ from fleet.gpus import GpuCatalogue
 from fleet.models import ModelCatalogue
 from fleet.offers import Offer, PriceSheet
 from fleet.solvers import MIN_RUN_S, Limits
+from fleet.stock import Stock
+from fleet.stock.offers import StockUse, offers_with_stock
 from planner.engine_flags import ReplicaSettings, ServingEngine, engine_flags, replica_settings
 from planner.explain.explanation import explain, premises
 from planner.explain.what_if import UNFINISHED, SolveTime, WhatIf
@@ -43,15 +45,20 @@ def plan(
     prices: PriceSheet,
     now: datetime,
     clock_s: Callable[[], float],
+    stocks: Mapping[str, Stock] | None = None,
     report: Callable[[str, float | None], None] = lambda _phase, _share: None,
 ) -> Plan:
     """The best mix for a request; `prices` is used where the request has no offers of its own.
+
+    `stocks` fill in the instances of offers that refer to one, by name.
 
     `now` dates the plan and the ages of its inputs; `clock_s` is a monotonic clock in seconds.  `report`
     receives each phase as it begins, with its finished share where that is known.  DocumentError names the
     parts of the request that cannot be planned.  An infeasible request is a plan without a mix.
     """
-    offers = prices.offers if request.offers is None else request.offers
+    offers, stock = offers_with_stock(
+        prices.offers if request.offers is None else request.offers, stocks or {}, now=now
+    )
     report("options", None)
     time_limit = TimeLimit.of(request, clock_s=clock_s)
     found = candidates(request, gpus=gpus, models=models, offers=offers, profiles=request.profiles)
@@ -94,6 +101,7 @@ def plan(
     lines = (
         *explained.lines,
         *validation_text(proven),
+        *stock_text(stock),
         *premises(request, found, left_out=_left_out(request, offers)),
         *(spread_text(spread, option) for options in spreads.values() for option, spread in options.items()),
     )
@@ -126,11 +134,16 @@ def plan(
         perfect=explained.perfect,
         explanation=() if request.policy.explain is ExplainLevel.NONE else lines,
         inputs=tuple(input_ages(request, found, now=now)),
+        stock=stock,
         solver=request.solver,
         solve_s=what_if.time.total_s + schedule_s,
         explain_s=explain_s,
         planned_at=now,
     )
+
+
+def stock_text(uses: Iterable[StockUse]) -> Iterator[str]:
+    yield from (f"stale: {use}; this plan is not applied" for use in uses if use.stale)
 
 
 def _total_w(allocation: Sequence[Allocation]) -> float | None:

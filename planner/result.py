@@ -8,6 +8,7 @@ from pydantic import AwareDatetime, Field
 
 from fleet.documents import Frozen
 from fleet.solvers import Solver, SolveStatus
+from fleet.stock.offers import StockUse
 from planner.engine_flags import EngineFlags, ReplicaSettings, ServingEngine
 from planner.explain.alternatives import Alternative
 from planner.explain.break_even import BreakEven
@@ -135,7 +136,15 @@ class Plan(Frozen):
     perfect: IdealBound | None = Field(default=None, description="The least that any scheduler needs.")
     explanation: tuple[str, ...] = ()
     inputs: tuple[InputAge, ...] = ()
+    stock: tuple[StockUse, ...] = Field(
+        default=(), description="The stocks that filled in offers; a plan on a stale one is not applied."
+    )
     solver: Solver
     solve_s: float = Field(ge=0, description="Time to solve the mix, without estimates, replay and explanation.")
     explain_s: float = Field(default=0.0, ge=0, description="Time for the explanation.")
     planned_at: AwareDatetime
+
+    @property
+    def stale_stock(self) -> StockUse | None:
+        """The first stock that was too old when the plan was solved."""
+        return next((use for use in self.stock if use.stale), None)

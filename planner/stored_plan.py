@@ -10,6 +10,7 @@ from fleet.gpus import GpuCatalogue
 from fleet.models import ModelCatalogue
 from fleet.offers import PriceSheet
 from fleet.solvers import Limits
+from fleet.stock.offers import as_planned
 from planner.explain.what_if import WhatIf
 from planner.options.builder import candidates
 from planner.policy import Replay
@@ -54,7 +55,7 @@ def replay_plan(
     how = Replay(hours=hours, seed=seed, size=False)
     request = request.model_copy(update={"replay": how})
     report("options", None)
-    offers = prices.offers if request.offers is None else request.offers
+    offers = as_planned(prices.offers if request.offers is None else request.offers, plan.stock)
     found = candidates(request, gpus=gpus, models=models, offers=offers, profiles=request.profiles)
     planned = {proof.workload: proof.utilisation for proof in plan.proofs}
     problem = at_utilisation(build_problem(request, found), planned)

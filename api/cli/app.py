@@ -118,6 +118,8 @@ def _catalogues(name: str) -> App:
             from api.cli.catalogues.offers import app
         case "topology":
             from api.cli.catalogues.topology import app
+        case "stock":
+            from api.cli.catalogues.stock import app
         case _:
             raise LookupError(name)
     return app
@@ -229,6 +231,7 @@ COMMANDS: Mapping[str, LazyCommand | LazyGroup] = {
     "offers": LazyCommand(_catalogues, "Offers: available GPUs, their regions and prices."),
     "profiles": LazyGroup("Profiles: measurements of serving engines.", PROFILES),
     "topology": LazyCommand(_catalogues, "Topology: sites, power, network and nodes."),
+    "stock": LazyCommand(_catalogues, "Stock: the GPUs that plans may use, as counted in clusters."),
     "demo": LazyCommand(_processes, "Play a day of a chat on simulated GPUs: plan, apply, measure."),
     "serve": LazyCommand(_installation, "Serve the API, on SQLite with a controller and a worker."),
     "migrate": LazyCommand(_installation, "Migrate the schema of a database."),

@@ -17,6 +17,7 @@ from api.client import (
     operations,
     plan_operations,
     planning_loop_operations,
+    stock_operations,
 )
 from api.client.calls import Call
 from api.client.event_operations import EventStream
@@ -178,6 +179,12 @@ class Methods:
     create_power_tree = Method(operations.create_power_tree)
     replace_power_tree = Method(operations.replace_power_tree)
     delete_power_tree = Method(operations.delete_power_tree)
+    list_stocks = Method(stock_operations.list_stocks)
+    iter_stocks = Items(stock_operations.list_stocks)
+    get_stock = Method(stock_operations.get_stock)
+    create_stock = Method(stock_operations.create_stock)
+    replace_stock = Method(stock_operations.replace_stock)
+    delete_stock = Method(stock_operations.delete_stock)
     list_power_budgets = Method(operations.list_power_budgets)
     iter_power_budgets = Items(operations.list_power_budgets)
     get_power_budget = Method(operations.get_power_budget)

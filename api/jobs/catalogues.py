@@ -1,6 +1,7 @@
 """Reads the catalogues in force for a job: as text in the worker, as models in the job's process."""
 
 import json
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeVar
@@ -13,11 +14,16 @@ from fleet.documents import read_stored
 from fleet.gpus import GpuCatalogue, builtin_gpus
 from fleet.models import ModelCatalogue, builtin_models
 from fleet.offers import PriceSheet, builtin_prices
+from fleet.stock import Stock
 from fleet.topology import Topology
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 SINGLE: Final = "default"  # each kind has one document
 SHIPPED: Final = 0
+STOCKS_KIND: Final = "stocks"  # of the documents in the store
+MAX_STOCKS: Final = 100
+_STOCK: Final = "stock/"  # before the name of a stock among the inputs
+_REFERS_TO_STOCK: Final = re.compile(r'"stock"\s*:\s*\{')
 
 
 class CatalogueText(NamedTuple):
@@ -37,6 +43,15 @@ async def catalogue_texts(tx: Transaction, *kinds: DocumentKind) -> CatalogueTex
         name: CatalogueText(head.version, head.body) if head is not None else CatalogueText()
         for name, head in heads.items()
     }
+
+
+async def plan_texts(tx: Transaction, request: str) -> CatalogueTexts:
+    """Return the catalogues that a plan is solved with; also the stocks, where the request or an offer names one."""
+    texts = await catalogue_texts(tx, DocumentKind.GPUS, DocumentKind.MODELS, DocumentKind.OFFERS)
+    if any(_REFERS_TO_STOCK.search(text) for text in (request, texts[DocumentKind.OFFERS].body or "")):
+        stored = await tx.documents.heads(kind=STOCKS_KIND, after=None, limit=MAX_STOCKS)
+        texts |= {f"{_STOCK}{each.name}": CatalogueText(each.version, each.body) for each in stored}
+    return texts
 
 
 def kept_texts(text: str) -> CatalogueTexts:
@@ -59,6 +74,14 @@ def models_of(inputs: Any) -> ModelCatalogue:
 
 def offers_of(inputs: Any) -> PriceSheet:
     return _builtin_prices() if (text := inputs[DocumentKind.OFFERS].body) is None else _read(PriceSheet, text)
+
+
+def stocks_of(inputs: Mapping[str, Any]) -> dict[str, Stock]:
+    return {
+        name.removeprefix(_STOCK): _read(Stock, value.body)
+        for name, value in inputs.items()
+        if name.startswith(_STOCK) and value.body is not None
+    }
 
 
 def topology_of(inputs: Any) -> Topology:

@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 from pydantic import BaseModel
 
 from api.jobs.body import read_body
-from api.jobs.catalogues import catalogue_texts, gpus_of, models_of, offers_of
+from api.jobs.catalogues import catalogue_texts, gpus_of, models_of, offers_of, plan_texts, stocks_of
 from api.jobs.outcome import Report, Solved, Task, refuse
 from api.jobs.sweeps import join
 from api.schemas.documents import DocumentKind
@@ -85,10 +85,6 @@ class ResultKind(Generic[RequestT, ResultT]):
         )
 
 
-async def _plan_inputs(tx: Transaction, _request: str) -> Mapping[str, Any]:
-    return await catalogue_texts(tx, DocumentKind.GPUS, DocumentKind.MODELS, DocumentKind.OFFERS)
-
-
 def refuse_long_replay(request: PlanRequest, task: Task, *, field: str) -> None:
     """Refuse a replay of more requests than this installation allows."""
     replayed, allowed = replayed_requests(request), task.limits.replayed_requests
@@ -105,6 +101,7 @@ def _solve_plan(request: PlanRequest, task: Task, report: Report) -> Result[Plan
             gpus=gpus_of(task.inputs),
             models=models_of(task.inputs),
             prices=offers_of(task.inputs),
+            stocks=stocks_of(task.inputs),
             now=task.now,
             clock_s=time.monotonic,
             report=report,
@@ -188,7 +185,7 @@ PLAN_KIND = ResultKind(
     operation="plan",
     creates="The cheapest GPUs for the workloads.  An infeasible request is a result too: it has the reasons.",
     solve=_solve_plan,
-    gather=_plan_inputs,
+    gather=plan_texts,
     observed=lambda plan: {"status": plan.status.value, "solve_s": plan.solve_s},
 )
 SWEEP_KIND = ResultKind(

@@ -22,6 +22,7 @@ from api.schemas.plans import (
 from api.store import JobRecord, StoredResult, Transaction
 from fleet.documents import read_stored
 from fleet.errors import UnknownNameError
+from fleet.stock.offers import as_planned
 from planner import plan
 from planner.comparison import compare_plans
 from planner.explain.explanation import Explanation
@@ -83,14 +84,18 @@ def explain(task: Task, report: Report) -> Solved:
     options = read_body(ExplanationRequest, task.request)
     request, planned = read_stored(PlanRequest, task.inputs["request"]), read_stored(Plan, task.inputs["plan"])
     versions = _versions(task, request)
+    prices = offers_of(task.inputs)
+    prices = prices.model_copy(update={"offers": as_planned(prices.offers, planned.stock)})
     changes: dict[str, Any] = {"horizon": None}  # the explanation is of the single mix
+    if request.offers is not None:
+        changes["offers"] = as_planned(request.offers, planned.stock)
     if options.time_limit_s is not None:
         changes["time_limit_s"] = options.time_limit_s
     again = plan(
         request.model_copy(update=changes).explained(options.level),
         gpus=gpus_of(task.inputs),
         models=models_of(task.inputs),
-        prices=offers_of(task.inputs),
+        prices=prices,
         now=task.now,
         clock_s=time.monotonic,
         report=report,

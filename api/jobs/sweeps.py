@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from api.jobs.body import read_body
-from api.jobs.catalogues import catalogue_texts, gpus_of, kept_texts, models_of, offers_of
+from api.jobs.catalogues import gpus_of, kept_texts, models_of, offers_of, plan_texts, stocks_of
 from api.jobs.outcome import Expanded, JobFailure, Report, Solved, Task, cancelled, refuse
-from api.schemas.documents import DocumentKind
 from api.schemas.sweeps import SweepRequest
 from api.store import JobRecord, Transaction
 from fleet.documents import read_stored
@@ -39,10 +38,10 @@ POSITION: Final = "point"
 MAX_REPLAYS: Final = 10  # of all points together, as a multiple of what one plan may replay
 
 
-async def sweep_inputs(tx: Transaction, job: JobRecord, _request: str) -> Mapping[str, Any]:
+async def sweep_inputs(tx: Transaction, job: JobRecord, request: str) -> Mapping[str, Any]:
     """Read the catalogues; in the second run, those of the first and what the points have made."""
     if not (children := await tx.jobs.children(job.id)):
-        return await catalogue_texts(tx, DocumentKind.GPUS, DocumentKind.MODELS, DocumentKind.OFFERS)
+        return await plan_texts(tx, request)
     return {**kept_texts(await tx.jobs.output_of(job.id) or "{}"), CHILDREN: children}
 
 
@@ -83,6 +82,7 @@ def solve_point(task: Task, report: Report) -> Solved:
         gpus=gpus,
         models=models_of(task.inputs),
         prices=prices,
+        stocks=stocks_of(task.inputs),
         now=task.now,
         clock_s=time.monotonic,
         report=report,

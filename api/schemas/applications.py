@@ -26,6 +26,13 @@ _API_VERSION = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?v[0-9]+((alpha|beta)[0-9]+)?
 # A DNS subdomain, as most kinds of objects allow.
 ObjectName = Annotated[str, StringConstraints(max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
 
+_POINTER = r"^/spec(/[A-Za-z0-9_.-]+)+$"
+_LABEL = r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
+PodLabelName = Annotated[
+    str, StringConstraints(max_length=317, pattern=rf"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?{_LABEL}$")
+]
+PodLabelValue = Annotated[str, StringConstraints(max_length=63, pattern=rf"^{_LABEL}$")]
+
 # The unit of scaling; `deploy.controller.plan_reader` maps replicas of a plan to parts.
 PARTS = "GPU type, or replica option of one (`H100-SXM/x2`, `H100-SXM/tp2-fp8@0.7`)"
 
@@ -119,6 +126,27 @@ class RayClusterGroups(Frozen):
         return self
 
 
+class RayServiceGroups(Frozen):
+    """Worker groups of the RayCluster that is active under a KubeRay RayService, which an upgrade replaces."""
+
+    model_config = ConfigDict(json_schema_extra=_names_its_kind)
+
+    kind: Literal["ray_service"] = "ray_service"
+    namespace: Name
+    service: ObjectName = Field(description="The RayService's name.")
+    groups: dict[PartKey, ServeName] = Field(min_length=1, max_length=100, description=f"{PARTS} -> worker group.")
+
+    @property
+    def parts(self) -> Mapping[str, str]:
+        """Name the scaled unit of each part."""
+        return self.groups
+
+    @model_validator(mode="after")
+    def _one_group_per_part(self) -> "RayServiceGroups":
+        _require_one_each(self.groups, "groups", "worker group")
+        return self
+
+
 class RayTrainRun(Frozen):
     """A Ray Train run that receives its number of workers from a named actor in the controller's Ray cluster."""
 
@@ -139,13 +167,27 @@ class RayTrainRun(Frozen):
 
 
 class ScaledObject(Frozen):
-    """A Kubernetes object with a `scale` subresource."""
+    """A Kubernetes object with a `scale` subresource, one of KServe's, or one with a count in another field."""
 
     api_version: Annotated[str, StringConstraints(max_length=100, pattern=_API_VERSION)] = Field(
         default="apps/v1", description="Group and version, such as `leaderworkerset.x-k8s.io/v1`."
     )
     kind: Annotated[str, StringConstraints(max_length=63, pattern=r"^[A-Z][A-Za-z0-9]*$")] = "Deployment"
     name: ObjectName
+    replicas_field: Annotated[str, StringConstraints(max_length=200, pattern=_POINTER)] | None = Field(
+        default=None,
+        description="JSON pointer of the count, such as `/spec/prefill/replicas`; null: the `scale` subresource, or "
+        "the field of a kind of KServe.",
+    )
+    pod_labels: dict[PodLabelName, PodLabelValue] | None = Field(
+        default=None, min_length=1, max_length=10, description="Labels of the object's pods; goes with replicas_field."
+    )
+
+    @model_validator(mode="after")
+    def _names_its_pods(self) -> "ScaledObject":
+        if self.replicas_field is not None and self.pod_labels is None:
+            raise RuleError([(("pod_labels",), "is required with replicas_field: which pods are its replicas")])
+        return self
 
 
 class PodDrain(Frozen):
@@ -160,7 +202,7 @@ class PodDrain(Frozen):
 
 
 class KubernetesScale(Frozen):
-    """Kubernetes objects, one per GPU type or replica option, scaled by their `scale` subresource."""
+    """Kubernetes objects, one per GPU type or replica option, scaled by their `scale` subresource or a field."""
 
     model_config = ConfigDict(json_schema_extra=_names_its_kind)
 
@@ -174,7 +216,9 @@ class KubernetesScale(Frozen):
     @property
     def parts(self) -> Mapping[str, str]:
         """Name the scaled unit of each part."""
-        return {part: f"{scaled.kind}/{scaled.name}" for part, scaled in self.objects.items()}
+        return {
+            part: f"{scaled.kind}/{scaled.name}{scaled.replicas_field or ''}" for part, scaled in self.objects.items()
+        }
 
     @model_validator(mode="after")
     def _one_object_per_part(self) -> "KubernetesScale":
@@ -185,6 +229,7 @@ class KubernetesScale(Frozen):
 _KINDS: Mapping[str, type[Frozen]] = {
     "ray_serve": RayServeApplication,
     "ray_cluster": RayClusterGroups,
+    "ray_service": RayServiceGroups,
     "ray_train": RayTrainRun,
     "kubernetes_scale": KubernetesScale,
 }
@@ -196,5 +241,6 @@ def _of_its_kind(value: Any, info: ValidationInfo) -> Any:
 
 
 Application = Annotated[
-    RayServeApplication | RayClusterGroups | RayTrainRun | KubernetesScale, BeforeValidator(_of_its_kind)
+    RayServeApplication | RayClusterGroups | RayServiceGroups | RayTrainRun | KubernetesScale,
+    BeforeValidator(_of_its_kind),
 ]

@@ -91,7 +91,7 @@ class LoopPhase(StrEnum):
     OBSERVED = "observed"  # a new plan is due, and the mode only observes
     RECOMMENDED = "recommended"  # a new plan is stored, and the mode does not set it
     APPLIED = "applied"  # a new plan is the plan of the targets
-    HOLDING = "holding"  # the demand is not usable: the last decision stays
+    HOLDING = "holding"  # the demand or the stock is not usable: the last decision stays
     FROZEN = "frozen"  # a new plan is ready, a freeze stops it
     FAILED = "failed"  # no plan was found, or a service did not respond
 
@@ -169,7 +169,7 @@ class PlanningLoopStatus(Frozen):
     window_end: AwareDatetime | None = None
     message: Text | None = None
     problems: Annotated[tuple[Text, ...], Field(max_length=50)] = Field(
-        default=(), description="Why the demand of the window is not usable."
+        default=(), description="Why the demand or the stock of the window is not usable."
     )
     demand: dict[WorkloadName, WorkloadDemand] = Field(default_factory=dict, max_length=100)
     wanted: dict[Name, dict[PartName, Replicas]] = Field(

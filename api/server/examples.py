@@ -25,6 +25,7 @@ NAMES: Final[Mapping[str, Mapping[str, str]]] = {
     "put_project": {"name": "team-a"},
     "put_power_tree": {"name": "north"},
     "put_power_budget": {"domain": "row-1"},
+    "put_stock": {"name": "prod"},
     "explain_plan": {"id": "0197a1f0-3c1e-7aa0-9d43-52f1a4c1b2d3"},  # the answer to `create_plan` names it
     "replay_plan": {"id": "0197a1f0-3c1e-7aa0-9d43-52f1a4c1b2d3"},
     "put_diagnosis_expiry": {"diagnosis_id": "0197a1f0-3c1e-7aa0-9d43-52f1a4c1b2d3"},  # its answer names it
@@ -51,6 +52,22 @@ _PLAN: Final[Json] = {
     "time_limit_s": 90.0,
 }
 _TREE: Final[Json] = {"name": "north", "feeds": [{"name": "row-1", "kind": "row", "limit_w": 200_000.0}]}
+_STOCK: Final[Json] = {
+    "observed_at": MOMENT,
+    "stale_after_s": 300.0,
+    "source": "a Kubernetes cluster",
+    "entries": [
+        {
+            "gpu": GPU,
+            "region": "eu-north",
+            "gpus_per_node": 8,
+            "total": 24,
+            "available": 12,
+            "unavailable": {"cordoned": 8, "foreign_pod": 4},
+            "free": [{"gpus": 8, "nodes": 1}, {"gpus": 4, "nodes": 1}],
+        }
+    ],
+}
 _RULES: Final[Json] = {"mode": "recommend", "min_confidence": 0.9}
 
 # Two rings between two leaves with two cables: one cable per ring, unless a hash puts both on one.
@@ -159,6 +176,7 @@ def bodies() -> Mapping[str, Any]:
         "create_placement": {"loads": [[4, 2, 1, 1], [1, 1, 1, 5]], "slots": 6, "gpus": 2, "nodes": 1},
         "put_power_tree": _TREE,
         "put_power_budget": {"limit_w": 150_000.0, "expires_at": "2026-11-21T13:00:00Z"},
+        "put_stock": _STOCK,
         "create_power_plan": {"tree": _TREE, "terms": {"risk": 0.001}},
         "create_power_simulation": {"servers": 8, "budget_servers": 8, "policy": "ladder", "days": 0.02, "seed": 1},
         "create_fault_simulation": {"ranks": 128, "hours": 0.02, "scenario": "healthy", "seed": 1},

@@ -11,10 +11,18 @@ from dataclasses import dataclass
 
 import httpx
 
-from api.schemas.applications import Application, KubernetesScale, RayClusterGroups, RayServeApplication, RayTrainRun
+from api.schemas.applications import (
+    Application,
+    KubernetesScale,
+    RayClusterGroups,
+    RayServeApplication,
+    RayServiceGroups,
+    RayTrainRun,
+)
 from deploy.actuators.base import Actuator
 from deploy.actuators.kubernetes_scale.actuator import kubernetes_scale_actuators
 from deploy.actuators.ray_cluster.actuator import ray_cluster_actuators
+from deploy.actuators.ray_cluster.service import ray_service_actuators
 from deploy.actuators.ray_serve.actuator import ray_serve_actuators
 from deploy.common.errors import ActuationError
 from deploy.common.kubernetes_client import KubernetesAccess, kubernetes_server
@@ -28,6 +36,7 @@ class Actuators:
 
     ray_serve: Callable[[RayServeApplication], Actuator] | None = None
     ray_cluster: Callable[[RayClusterGroups], Actuator] | None = None
+    ray_service: Callable[[RayServiceGroups], Actuator] | None = None
     ray_train: Callable[[RayTrainRun], Actuator] | None = None
     kubernetes_scale: Callable[[KubernetesScale], Actuator] | None = None
 
@@ -42,6 +51,7 @@ class Actuators:
 _REACHED_THROUGH = {
     "ray_serve": "Ray Serve",
     "ray_cluster": "Kubernetes",
+    "ray_service": "Kubernetes",
     "ray_train": "the run's Ray cluster",
     "kubernetes_scale": "Kubernetes",
 }
@@ -60,6 +70,7 @@ async def reachable_actuators(
         yield Actuators(
             ray_serve=ray_serve_actuators(http),
             ray_cluster=None if kube is None else ray_cluster_actuators(kube),
+            ray_service=None if kube is None else ray_service_actuators(kube),
             ray_train=_ray_train_if_joined(),
             kubernetes_scale=None if kube is None else kubernetes_scale_actuators(kube, http),
         )

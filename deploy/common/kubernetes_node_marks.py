@@ -18,35 +18,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from fleet.stock.node_marks import (
+    AUTOSCALER_TAINTS,
+    DETECTOR_CONDITIONS,
+    SENTINEL_CONDITIONS,
+    SENTINEL_LABEL,
+    SENTINEL_TAINTS,
+    is_cordoned,
+    is_ready,
+)
+
 QUARANTINE: Final = "fleetwright.io/quarantine"  # annotation and taint
-HEALTHY: Final = "FleetwrightHealthy"  # condition
 
 AGENT: Final = "fleetwright"  # our name in the events that NVSentinel receives
-SENTINEL_LABEL: Final = "dgxc.nvidia.com/nvsentinel-state"
 SENTINEL_EVENT: Final = "quarantineHealthEvent"
-SENTINEL_TAINTS: Final = frozenset(
-    (
-        *("nvidia.com/gpu-xid-error", "nvidia.com/gpu-nvlink-error", "nvidia.com/syslog-xid-error"),
-        *("nvidia.com/gpu-error", "nvsentinel.dgxc.nvidia.com/external-remediation"),
-    )
-)
-AUTOSCALER_TAINTS: Final = frozenset(("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"))
-SENTINEL_CONDITIONS: Final = frozenset(
-    (
-        *("GpuMemWatch", "GpuThermalWatch", "GpuPcieWatch", "GpuPowerWatch", "GpuInforomWatch", "GpuSmWatch"),
-        *("GpuNvlinkWatch", "GpuMcuWatch", "GpuPmuWatch", "GpuDriverWatch", "GpuCpusetWatch", "SysLogsXIDError"),
-        *("SysLogsSXIDError", "SysLogsGPUFallenOff", "NVSwitchFatalError", "NVSwitchDown", "NVSwitchNonFatalError"),
-        *("DCGMError", "CSPMaintenance", "SyslogError"),
-    )
-)
-DETECTOR_CONDITIONS: Final = frozenset(
-    (
-        *("KernelDeadlock", "ReadonlyFilesystem", "XfsShutdown", "CperHardwareErrorFatal", "DiskBadBlock"),
-        *("CorruptDockerOverlay2", "ContainerRuntimeUnhealthy", "KubeletUnhealthy", "FrequentUnregisterNetDevice"),
-        *("FrequentKubeletRestart", "FrequentDockerRestart", "FrequentContainerdRestart"),
-        *("NTPProblem", "KubeProxyUnhealthy"),
-    )
-)
 _SOURCES: Final = {"nvsentinel": SENTINEL_CONDITIONS, "node-problem-detector": DETECTOR_CONDITIONS}
 
 
@@ -99,14 +84,6 @@ def faults_of(node: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]
         for source, kinds in _SOURCES.items():
             if condition["type"] in kinds and condition["status"] == "True":
                 yield source, condition
-
-
-def is_ready(node: Mapping[str, Any]) -> bool:
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions_of(node))
-
-
-def is_cordoned(node: Mapping[str, Any]) -> bool:
-    return bool((node.get("spec") or {}).get("unschedulable"))
 
 
 def is_available(node: Mapping[str, Any]) -> bool:

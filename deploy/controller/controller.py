@@ -6,7 +6,7 @@ returns the writes of the next reconcile instead.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,10 +47,10 @@ class Controller:
         settings: ControllerSettings | None = None,
         clock: Clock | None = None,
         liveness: Liveness | None = None,
-        planning: Callable[[], Awaitable[bool]] | None = None,
+        beside: Sequence[Callable[[], Awaitable[bool]]] = (),
     ) -> None:
         self._api = api
-        self._planning = planning
+        self._beside = beside
         self._leadership = leadership
         self._settings = settings or ControllerSettings()
         self._clock = clock or Clock()
@@ -94,10 +94,8 @@ class Controller:
         return self._all_of(await self._due_targets())
 
     async def _all_of(self, due: list[Target] | None) -> bool:
-        """Reconcile the targets and decide the windows of planning loops, side by side."""
-        if self._planning is None:
-            return await self._reconcile_all(due)
-        return all(await asyncio.gather(self._reconcile_all(due), self._planning()))
+        """Reconcile the targets, beside planning loops and the discovery of nodes."""
+        return all(await asyncio.gather(self._reconcile_all(due), *(advance() for advance in self._beside)))
 
     async def _due_targets(self) -> list[Target] | None:
         """Return the targets to reconcile now, marked as busy; None when the API does not list them."""

@@ -139,6 +139,9 @@ def allocations_by_part(record: PlanRecord, spec: TargetSpec) -> list[tuple[Allo
 
 
 def check_fresh(record: PlanRecord, *, now: datetime, max_age_s: float) -> None:
+    """Refuse a plan that is too old, or that was solved on a stale stock."""
+    if (use := record.plan.stale_stock) is not None:
+        raise PlanUnusableError(f"plan {record.id} is not applied: {use}; plan again")
     age = now - record.created_at
     if age > timedelta(seconds=max_age_s):
         days = timedelta(days=1)

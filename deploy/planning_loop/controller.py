@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 import structlog
 
 from api.client import ApiError, AsyncClient, ConflictError, NotFoundError
-from api.client.operations import GPUS, MODELS, OFFERS, create_plan
+from api.client.operations import GPUS, MODELS, create_plan
 from api.schemas.demand_sources import DemandSources
 from api.schemas.pages import PAGE_LIMIT_MAX
 from api.schemas.planning_loops import (
@@ -45,6 +45,7 @@ from deploy.planning_loop.conversion import (
     traffic_by_option,
 )
 from deploy.planning_loop.metrics import PlanningMetrics
+from deploy.planning_loop.stock import PlanningOffers, read_offers
 from fleet.errors import FleetwrightError
 from planner.demand.replicas import Window
 from planner.demand.windows import DemandWindow
@@ -215,15 +216,17 @@ class PlanningLoops:
         loop: PlanningLoop,
         targets: Mapping[str, Target],
         state: LoopState,
-        problems: list[str],
+        problems: Sequence[str],
+        *,
+        what: str = "demand",
     ) -> _Report:
-        """The demand cannot be trusted: the last decision stays."""
-        log.warning("demand_unusable", planning_loop=loop.name, problems=problems[:5])
+        """The demand or the stock cannot be trusted: the last decision stays."""
+        log.warning("input_unusable", planning_loop=loop.name, input=what, problems=problems[:5])
         in_force = await self._plan_in_force(loop, targets, state)
         return _Report(
             LoopPhase.HOLDING,
             state,
-            message="the demand of this window is not usable; the last decision stays",
+            message=f"the {what} of this window is not usable; the last decision stays",
             problems=problems,
             wanted={} if in_force is None else _wanted(in_force, targets),
         )
@@ -246,7 +249,10 @@ class PlanningLoops:
             message = f"{observed} of {FIRST_DECISION_WINDOWS} windows of demand that the first decision needs"
             return _Report(LoopPhase.WARMING_UP, state_with(state, memory), message, demand=demand, wanted=wanted)
         running = () if in_force is None else in_force.plan.allocation
-        decision = await self._decision(loop, memory, running, windows)
+        offers = await read_offers(self.api, spec.request, now=self.clock.now())
+        if offers.problems:
+            return await self._hold(loop, targets, state_with(state, memory), offers.problems, what="stock")
+        decision = await self._decision(loop, memory, running, windows, offers)
         report = _Report(
             LoopPhase.STEADY,
             state_with(state, decision.memory),
@@ -272,13 +278,12 @@ class PlanningLoops:
         memory: LoopMemory,
         running: Sequence[Allocation],
         windows: Mapping[str, DemandWindow],
+        offers: PlanningOffers,
     ) -> LoopDecision:
-        gpus, models, offers = await asyncio.gather(
-            self.api.get_document(GPUS), self.api.get_document(MODELS), self.api.get_document(OFFERS)
-        )
-        return await asyncio.to_thread(
+        gpus, models = await asyncio.gather(self.api.get_document(GPUS), self.api.get_document(MODELS))
+        decision = await asyncio.to_thread(
             decide_window,
-            loop.spec.request,
+            offers.request,
             memory=memory,
             settings=settings_of(loop.spec),
             running=[entry for entry in running if entry.workload in loop.spec.targets],
@@ -286,8 +291,10 @@ class PlanningLoops:
             traffic=traffic_by_option([entry for entry in running if entry.workload in windows], windows),
             gpus=gpus.document,
             models=models.document,
-            offers=offers.document.offers,
+            offers=offers.of_service,
         )
+        # The service fills in the stock of its own, and keeps it with the plan.
+        return replace(decision, request=decision.request.model_copy(update={"offers": loop.spec.request.offers}))
 
     async def _adopt(
         self, loop: PlanningLoop, targets: Mapping[str, Target], decision: LoopDecision, report: _Report
@@ -304,6 +311,9 @@ class PlanningLoops:
             report.phase, report.message = LoopPhase.FAILED, f"plan {record.id} has no mix: {reason}"
             return report
         wanted = _wanted(record, targets)
+        if (use := record.plan.stale_stock) is not None:
+            report.phase, report.message = LoopPhase.HOLDING, f"plan {record.id} is not set: {use}"
+            return report
         report.message = f"{decision.reason}; plan {record.id}"
         if sets_plan:
             expected = {target.name: target.spec.plan_id for target in targets.values()}

@@ -104,7 +104,7 @@ class ControllerWork:
                     health=health,
                     metrics=self.counts,
                     settings=ControllerSettings(period_s=settings.period_s, observe_only=settings.observe_only),
-                    planning=planning.advance,
+                    beside=[planning.advance],
                 )
                 await self.leadership.renew()  # so that `start` and `upgrade` know the role once the loop runs
                 running()

@@ -52,6 +52,13 @@ class LabelNames(Frozen):
         "ray.io/accelerator-type",
         "cloud.google.com/gke-accelerator",
     )
+    pool: tuple[str, ...] = (
+        "fleetwright.io/pool",
+        "karpenter.sh/nodepool",
+        "cloud.google.com/gke-nodepool",
+        "eks.amazonaws.com/nodegroup",
+        "kubernetes.azure.com/agentpool",
+    )
 
 
 def first_set(labels: Mapping[str, str], names: tuple[str, ...]) -> str | None:

@@ -5,9 +5,10 @@ import asyncio
 import pytest
 
 from deploy.common.kubernetes_client import KubernetesAccess, kubernetes_server
-from deploy.common.kubernetes_node_marks import SENTINEL_EVENT, SENTINEL_LABEL
+from deploy.common.kubernetes_node_marks import SENTINEL_EVENT
 from deploy.health_events.kubernetes_nodes import KubernetesNodes
 from deploy.health_events.outlet import ObservedNode
+from fleet.stock.node_marks import SENTINEL_LABEL
 from tests.testbed.gpu_nodes import GpuNodes
 from tests.testbed.kube_api import KubeApi
 

@@ -39,6 +39,8 @@ from deploy.controller.metrics import ControllerMetrics
 from deploy.controller.prometheus_health import prometheus_health
 from deploy.controller.reconcile import ControllerSettings
 from deploy.demand.reader import DemandFolders
+from deploy.node_discovery.discovery import DiscoverySettings
+from deploy.node_discovery.process import node_discovery
 from deploy.planning_loop.process import CREDENTIALS_VARIABLE, LOGS_VARIABLE, planning_loops
 
 app = new_app()
@@ -79,6 +81,30 @@ def run(
             show_default="none",
         ),
     ] = None,
+    publish_stock: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="--kubernetes: keep this stock from the nodes and pods of the cluster.",
+            show_default="none",
+        ),
+    ] = None,
+    publish_topology: Annotated[
+        bool, typer.Option("--publish-topology", help="--publish-stock: keep the topology by node labels too.")
+    ] = False,
+    stock_stale_after_s: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=30.0, max=86_400.0, help="A plan on an older stock is not applied."),
+    ] = 300.0,
+    stock_cluster_queue: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Kueue ClusterQueue whose quota bounds the stock; repeatable.", show_default="none"
+        ),
+    ] = None,
+    stock_devices: Annotated[
+        bool, typer.Option("--stock-devices", help="Count GPUs of ResourceSlices and ResourceClaims (DRA).")
+    ] = False,
     log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
     """Reconcile targets with their plans, and run planning loops; write to targets in mode `apply`."""
@@ -86,6 +112,19 @@ def run(
     settings = ControllerSettings(period_s=period_s, observe_only=observe_only)
     access = kubernetes_access(kubernetes=kubernetes, kubeconfig=kubeconfig)
     lease = LeaseSettings(holder=new_holder(), lease_s=lease_s, renew_s=lease_s / 3.0)
+    discovery = None
+    if publish_stock is not None:
+        if access is None:
+            raise typer.BadParameter("--publish-stock: needs --kubernetes or --kubeconfig")
+        discovery = DiscoverySettings(
+            stock=publish_stock,
+            stale_after_s=stock_stale_after_s,
+            topology=publish_topology,
+            devices=stock_devices,
+            cluster_queues=stock_cluster_queue or (),
+        )
+    elif publish_topology:
+        raise typer.BadParameter("--publish-topology: needs --publish-stock")
     work = _run(
         url or DEFAULT_URL,
         token_file,
@@ -95,6 +134,7 @@ def run(
         access=access,
         allowed=allowed_hosts(target_host),
         folders=DemandFolders(credentials=demand_credentials, logs=request_logs),
+        discovery=discovery,
         once=once,
     )
     with tracing("fleetwright-controller"):
@@ -113,6 +153,7 @@ async def _run(
     access: KubernetesAccess | None,
     allowed: AllowedHosts,
     folders: DemandFolders,
+    discovery: DiscoverySettings | None,
     once: bool,
 ) -> bool:
     registry = CollectorRegistry()
@@ -126,15 +167,18 @@ async def _run(
         prometheus_health(allowed=allowed, now=clock.now) as health,
     ):
         leadership = Leadership(api=api, settings=lease, clock=clock)
-        async with planning_loops(
-            api=api,
-            leadership=leadership,
-            registry=registry,
-            allowed=allowed,
-            clock=clock,
-            folders=folders,
-            observe_only=settings.observe_only,
-        ) as planning:
+        async with (
+            planning_loops(
+                api=api,
+                leadership=leadership,
+                registry=registry,
+                allowed=allowed,
+                clock=clock,
+                folders=folders,
+                observe_only=settings.observe_only,
+            ) as planning,
+            node_discovery(discovery, access, api=api, clock=clock) as nodes,
+        ):
             controller = Controller(
                 api=api,
                 leadership=leadership,
@@ -144,7 +188,7 @@ async def _run(
                 metrics=ControllerMetrics(registry),
                 settings=settings,
                 liveness=liveness,
-                planning=planning.advance,
+                beside=[planning.advance] if nodes is None else [planning.advance, nodes.advance],
             )
             if once:
                 return await _once(controller, leadership)

@@ -57,6 +57,6 @@ async def run_controller(app: FastAPI, token: StaticToken, *, settings: Controll
                 metrics=metrics,
                 leadership=leadership,
                 settings=settings,
-                planning=planning.advance,
+                beside=[planning.advance],
             )
             await controller.run()

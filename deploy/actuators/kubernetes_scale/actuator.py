@@ -6,6 +6,7 @@
     GET   .../horizontalpodautoscalers (and others) who else scales the object
     PATCH .../pods/POD                              the mark of a replica that is to stop
     PATCH .../NAME/scale                            a JSON patch that tests the resource version and the old count
+    PATCH .../NAME                                  the same of a field, for a kind without scale (`count_field`)
 
 The pod template is never written.  Where somebody else owns the count (`owners`), the actuator reads but does not
 write, and names the owner.  A drain (`replicas`, `drain`) is derived from the pods' annotations and the engines' pages,
@@ -16,13 +17,14 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 from pydantic import Field
 
 from api.schemas.applications import KubernetesScale, ScaledObject
 from deploy.actuators.base import Change, Drain, DrainState, Step, TargetSnapshot
+from deploy.actuators.kubernetes_scale.count_field import count_field
 from deploy.actuators.kubernetes_scale.discovery import ScalePath, find_path, group_of
 from deploy.actuators.kubernetes_scale.drain import drain_state
 from deploy.actuators.kubernetes_scale.engine_load import read_loads
@@ -49,8 +51,6 @@ from deploy.common.kubernetes_objects import Metadata, ObjectPart, PodList, pars
 from deploy.common.text import joined
 
 ATTEMPTS = 5  # a write of the status changes the resource version too
-
-T = TypeVar("T", bound=ObjectPart)
 
 
 class _Ordinals(ObjectPart):
@@ -143,19 +143,24 @@ class KubernetesScaleActuator:
         version, refusal = "", None
         for _ in range(ATTEMPTS):
             autoscalers = await list_autoscalers(self.kube, namespace=self.application.namespace)
-            owned = await self._get(_Object, path.object, name)
+            document = await self._document(path.object, name)
+            owned = parsed(_Object, document)
             if refusal is not None and owned.metadata.resource_version == version:
                 raise refusal  # the object did not change: the server refuses the count itself
-            scale = await self._get(_Scale, path.scale, name)
+            scale = await self._scale_of(self.application.objects[step.part], path, document, name)
             self._refuse_owned(step.part, owned, autoscalers)
             if scale.spec.replicas == step.replicas_after:
                 return
             if scale.spec.replicas != step.replicas_before:
-                manager = owned.metadata.last_manager(*REPLICAS_FIELD) or "an unknown manager"
-                raise OvertakenError(f"{name} changed since it was read; spec.replicas was last written by {manager}")
+                manager = owned.metadata.last_manager(*self._managed_field(step.part)) or "an unknown manager"
+                raise OvertakenError(f"{name} changed since it was read; its count was last written by {manager}")
             version = owned.metadata.resource_version
+            counted = count_field(self.application.objects[step.part])
             try:
-                await self.kube.patch(path.scale, list(_scaling_patch(version, step)))
+                if counted is None:
+                    await self.kube.patch(path.scale, list(_scaling_patch(version, step)))
+                else:
+                    await self.kube.patch(path.object, list(counted.patch(document, step)))
             except RefusedError as error:
                 if error.status not in {HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY}:
                     raise
@@ -198,7 +203,8 @@ class KubernetesScaleActuator:
     def _refuse_owned(self, part: str, owned: _Object, autoscalers: Autoscalers) -> None:
         for error in autoscalers.unread:
             raise error
-        if owners := list(owners_of(self.application.objects[part], owned.metadata, autoscalers)):
+        field = self._managed_field(part)
+        if owners := list(owners_of(self.application.objects[part], owned.metadata, autoscalers, count_field=field)):
             raise ActuationError(
                 f"{self._name(part)} is scaled by {'; '.join(owners)}: publish the count to that owner "
                 "(mode `recommend`), or remove it"
@@ -221,7 +227,8 @@ class KubernetesScaleActuator:
     def _notes(self, part: _Part, autoscalers: Autoscalers) -> Iterator[str]:
         """Yield the conditions that keep the counts from being written, or the pods from following them."""
         name = f"{part.scaled.kind} {part.scaled.name}"
-        if owners := list(owners_of(part.scaled, part.object.metadata, autoscalers)):
+        field = _managed_field(part.scaled)
+        if owners := list(owners_of(part.scaled, part.object.metadata, autoscalers, count_field=field)):
             yield f"{name} is scaled by {'; '.join(owners)}"
         if part.object.metadata.deletion_timestamp is not None:
             yield f"{name} is being deleted"
@@ -246,13 +253,15 @@ class KubernetesScaleActuator:
         return f"/api/v1/namespaces/{self.application.namespace}/pods"
 
     async def _path(self, scaled: ScaledObject) -> ScalePath:
-        return await find_path(self.kube, scaled, namespace=self.application.namespace)
+        needs_scale = count_field(scaled) is None
+        return await find_path(self.kube, scaled, namespace=self.application.namespace, needs_scale=needs_scale)
 
     async def _read(self, name: str) -> _Part:
         scaled = self.application.objects[name]
         path = await self._path(scaled)
-        owned = await self._get(_Object, path.object, self._name(name))
-        scale = await self._get(_Scale, path.scale, self._name(name))
+        document = await self._document(path.object, self._name(name))
+        owned = parsed(_Object, document)
+        scale = await self._scale_of(scaled, path, document, self._name(name))
         in_groups = group_of(scaled.api_version) == LEADER_WORKER_SET_GROUP
         selector = f"{SET_NAME_LABEL}={scaled.name}" if in_groups else scale.status.selector
         replicas = None
@@ -261,9 +270,22 @@ class KubernetesScaleActuator:
             replicas = replicas_of(pods, in_groups=in_groups, first_ordinal=owned.spec.ordinals.start)
         return _Part(scaled=scaled, path=path, scale=scale, object=owned, replicas=replicas)
 
-    async def _get(self, model: type[T], path: str, name: str) -> T:
+    async def _scale_of(self, scaled: ScaledObject, path: ScalePath, document: Any, name: str) -> _Scale:
+        """Read the scale of an object, or compose it from the field with the count."""
+        if (counted := count_field(scaled)) is None:
+            return parsed(_Scale, await self._document(path.scale, name))
+        return _Scale(
+            metadata=parsed(_Object, document).metadata,
+            spec=_ScaleSpec(replicas=counted.replicas(document)),
+            status=_ScaleStatus(selector=counted.selector),
+        )
+
+    def _managed_field(self, part: str) -> tuple[str, ...]:
+        return _managed_field(self.application.objects[part])
+
+    async def _document(self, path: str, name: str) -> Any:
         try:
-            return parsed(model, await self.kube.get(path))
+            return await self.kube.get(path)
         except RefusedError as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
@@ -274,6 +296,11 @@ def kubernetes_scale_actuators(
     kube: Kubernetes, http: httpx.AsyncClient, *, clock: Clock | None = None
 ) -> Callable[[KubernetesScale], KubernetesScaleActuator]:
     return lambda application: KubernetesScaleActuator(kube, http, application, clock or Clock())
+
+
+def _managed_field(scaled: ScaledObject) -> tuple[str, ...]:
+    counted = count_field(scaled)
+    return REPLICAS_FIELD if counted is None else counted.managed_fields
 
 
 def _scaling_patch(version: str, step: Step) -> Iterator[dict[str, Any]]:

@@ -19,6 +19,11 @@ class _ResourceList(ObjectPart):
     resources: tuple[_Resource, ...] = ()
 
     @property
+    def objects(self) -> list[_Resource]:
+        """Return the resources with a namespace, without subresources."""
+        return [each for each in self.resources if each.namespaced and "/" not in each.name]
+
+    @property
     def scalable(self) -> list[_Resource]:
         """Return the resources with a scale subresource and a namespace."""
         names = {resource.name for resource in self.resources}
@@ -40,7 +45,7 @@ def group_of(api_version: str) -> str:
     return group if separator else ""
 
 
-async def find_path(kube: Kubernetes, scaled: ScaledObject, *, namespace: str) -> ScalePath:
+async def find_path(kube: Kubernetes, scaled: ScaledObject, *, namespace: str, needs_scale: bool = True) -> ScalePath:
     """Raise ActuationError where the API server has no such kind, or the kind has no scale subresource."""
     base = f"/apis/{scaled.api_version}" if group_of(scaled.api_version) else f"/api/{scaled.api_version}"
     try:
@@ -49,8 +54,13 @@ async def find_path(kube: Kubernetes, scaled: ScaledObject, *, namespace: str) -
         if error.status != HTTPStatus.NOT_FOUND:
             raise
         raise ActuationError(f"the API server does not serve {scaled.api_version}: {error}") from error
-    for resource in found.scalable:
+    for resource in found.scalable if needs_scale else found.objects:
         if resource.kind == scaled.kind:
             return ScalePath(object=f"{base}/namespaces/{namespace}/{resource.name}/{scaled.name}")
     allowed = ", ".join(sorted(resource.kind for resource in found.scalable)) or "none"
-    raise ActuationError(f"{scaled.kind} of {scaled.api_version} has no scale subresource; allowed there: {allowed}")
+    if not needs_scale:
+        raise ActuationError(f"the API server has no kind {scaled.kind} of {scaled.api_version}")
+    raise ActuationError(
+        f"{scaled.kind} of {scaled.api_version} has no scale subresource; allowed there: {allowed}; or name the field "
+        "with the count: replicas_field"
+    )

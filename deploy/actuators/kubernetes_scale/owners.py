@@ -98,11 +98,17 @@ async def list_autoscalers(kube: Kubernetes, *, namespace: str) -> Autoscalers:
     return Autoscalers(tuple(found), tuple(unread))
 
 
-def owners_of(scaled: ScaledObject, metadata: Metadata, autoscalers: Autoscalers) -> Iterator[str]:
+def owners_of(
+    scaled: ScaledObject,
+    metadata: Metadata,
+    autoscalers: Autoscalers,
+    *,
+    count_field: tuple[str, ...] = REPLICAS_FIELD,
+) -> Iterator[str]:
     """Yield every other owner of the object's count, as a report names it."""
     yield from (autoscaler.name for autoscaler in autoscalers.found if autoscaler.scales(scaled))
     is_adapter = (group_of(scaled.api_version), scaled.kind) in SCALING_ADAPTERS
     if (operator := metadata.controller) is not None and not is_adapter:
         yield f"{operator.kind} {operator.name}, which owns the object"
-    for manager in metadata.appliers(*REPLICAS_FIELD, ours=FIELD_MANAGER):
-        yield f"field manager {manager}, which applies spec.replicas"
+    for manager in metadata.appliers(*count_field, ours=FIELD_MANAGER):
+        yield f"field manager {manager}, which applies {'.'.join(name.removeprefix('f:') for name in count_field)}"

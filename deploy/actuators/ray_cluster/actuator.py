@@ -45,6 +45,7 @@ class _Workers(ObjectPart):
 class RayClusterActuator:
     kube: Kubernetes
     application: RayClusterGroups
+    service: str | None = None  # the RayService that owns the cluster and leaves its counts alone
 
     async def observe(self) -> TargetSnapshot:
         cluster = await self._read()
@@ -54,7 +55,7 @@ class RayClusterActuator:
             requested={part: group.requested for part, group in found.items()},
             running={part: running_replicas(group, workers) for part, group in found.items()},
             bounds={} if cluster.autoscaled else {part: self._bounds(group) for part, group in found.items()},
-            note="; ".join(_notes(cluster, list(found.values()))) or None,
+            note="; ".join(_notes(cluster, list(found.values()), service=self.service)) or None,
         )
 
     async def apply(self, change: Change) -> None:
@@ -142,12 +143,12 @@ def _scaling_patch(cluster: RayCluster, index: int, replicas: int, workers: list
         yield {"op": "add", "path": f"{at}/scaleStrategy", "value": {"workersToDelete": list(leaving)}}
 
 
-def _notes(cluster: RayCluster, groups: list[WorkerGroup]) -> Iterator[str]:
+def _notes(cluster: RayCluster, groups: list[WorkerGroup], *, service: str | None) -> Iterator[str]:
     """Yield the conditions that invalidate the counts or may reset them."""
     if appliers := cluster.appliers(ours=FIELD_MANAGER):
         yield f"{FIELD} is applied by {', '.join(appliers)}, which keeps it"
     for owner in cluster.metadata.owner_references:
-        if owner.controller:
+        if owner.controller and (owner.kind, owner.name) != ("RayService", service):
             yield f"{owner.kind} {owner.name} owns the RayCluster and may reset its counts"
     if cluster.spec.managed_by not in (None, "", KUBERAY):
         yield f"spec.managedBy is {cluster.spec.managed_by}: the KubeRay operator does not reconcile the cluster"

@@ -11,9 +11,10 @@ from typing import Any
 
 from deploy.common.errors import OvertakenError
 from deploy.common.kubernetes_client import FIELD_MANAGER
-from deploy.common.kubernetes_node_marks import HEALTHY, QUARANTINE, QuarantineMark
+from deploy.common.kubernetes_node_marks import QUARANTINE, QuarantineMark
 from deploy.common.text import one_line
 from deploy.remediation.kubernetes_nodes.snapshot import KubernetesNode, taint_value
+from fleet.stock.node_marks import OWN_CONDITION
 
 NAMESPACE = "default"  # of events about objects without a namespace
 
@@ -53,7 +54,7 @@ def uncordon_patch(node: KubernetesNode, case_id: str) -> Body | None:
 def condition_patch(*, healthy: bool, message: str, now: datetime) -> Body:
     at = _timestamp(now)
     condition = {
-        "type": HEALTHY,
+        "type": OWN_CONDITION,
         "status": "True" if healthy else "False",
         "reason": "InService" if healthy else "Quarantined",
         "message": message,

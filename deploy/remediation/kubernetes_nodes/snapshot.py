@@ -10,13 +10,10 @@ from typing import Any, Final
 
 from api.schemas.quarantine import Evaluation, MemberReport, ProbeReport
 from deploy.common.kubernetes_node_marks import (
-    HEALTHY,
     QUARANTINE,
     QuarantineMark,
     conditions_of,
     faults_of,
-    is_cordoned,
-    is_ready,
     labels_of,
     other_tool,
     own_mark,
@@ -24,6 +21,7 @@ from deploy.common.kubernetes_node_marks import (
     taints_of,
 )
 from deploy.common.node_labels import KUBERNETES_POOL_LABELS, domains_of
+from fleet.stock.node_marks import OWN_CONDITION, is_cordoned, is_ready
 from fleet.topology.labels import GPU_RESOURCES, first_set
 
 _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
@@ -127,7 +125,7 @@ def gpu_node(node: Mapping[str, Any]) -> KubernetesNode | None:
 
 def node_of(node: Mapping[str, Any]) -> KubernetesNode:
     metadata, labels = node["metadata"], labels_of(node)
-    healthy = next((each for each in conditions_of(node) if each["type"] == HEALTHY), None)
+    healthy = next((each for each in conditions_of(node) if each["type"] == OWN_CONDITION), None)
     return KubernetesNode(
         name=metadata["name"],
         uid=metadata["uid"],

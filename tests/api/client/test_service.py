@@ -45,6 +45,7 @@ from tests.api.client.fault_examples import EVALUATION, FAULT_EXAMPLES, FAULT_SI
 from tests.api.client.job_examples import JOB_EXAMPLES
 from tests.api.client.planning_loop_examples import PLANNING_LOOP_EXAMPLES
 from tests.api.client.project_examples import PROJECT_EXAMPLES
+from tests.api.client.stock_examples import STOCK_EXAMPLES
 from tests.api.client.test_operations import (
     BUDGET,
     PLACEMENT_REQUEST,
@@ -122,6 +123,7 @@ EXAMPLES: dict[str, list[Call[Any]]] = {
     "get_freeze": [op.get_freeze()],
     "replace_freeze": [op.replace_freeze(Freeze(), if_match="*")],
     **PLANNING_LOOP_EXAMPLES,
+    **STOCK_EXAMPLES,
     **PROJECT_EXAMPLES,
     **AUDIT_EXAMPLES,
 }

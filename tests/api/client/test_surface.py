@@ -15,6 +15,7 @@ from api.client import (
     operations,
     plan_operations,
     planning_loop_operations,
+    stock_operations,
 )
 from api.client.calls import ResultOperations
 from api.client.methods import Events, Items, Method, Methods
@@ -33,6 +34,7 @@ MODULES = (
     *(operations, access_operations, computation_operations),
     *(event_operations, fault_operations, job_operations, plan_operations),
     planning_loop_operations,
+    stock_operations,
 )
 OPERATIONS = {
     name: function

@@ -22,6 +22,7 @@ from api.server.examples import bodies
 from api.store import DiagnosisHead, DocumentRecord, QuarantineRecord, StatusRecord, Store, Transaction, new_id
 from faults.quarantine import QuarantineRules
 from fleet.documents import read_stored
+from fleet.stock import Stock
 from placement.document import Placement
 from planner.request import PlanRequest
 from power.caps import CapPlan
@@ -45,6 +46,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "planning-loops": PlanningLoopSpec,
     "power-trees": PowerTree,
     "power-budgets": PowerBudget,
+    "stocks": Stock,
     "remediation-cases": CaseSpec,
     "freeze": Freeze,
     "quarantine-rules": QuarantineRules,
@@ -55,6 +57,7 @@ NAMES = {
     "planning-loops": "chat",
     "power-trees": "north",
     "power-budgets": "row-1",
+    "stocks": "prod",
     "remediation-cases": "c-1",
 }
 BUDGET = {"limit_w": 150_000.0, "expires_at": "2026-11-21T13:00:00Z"}
@@ -75,6 +78,8 @@ PATHS = (
     "/v1/power/trees/north",
     "/v1/power/budgets",
     "/v1/power/budgets/row-1",
+    "/v1/stock",
+    "/v1/stock/prod",
     "/v1/faults/cases",
     "/v1/faults/cases/c-1",
     "/v1/faults/diagnoses",

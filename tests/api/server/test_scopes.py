@@ -26,6 +26,7 @@ SHARED_READS = {
     *(f"list_{kind}_versions" for kind in ("gpus", "models", "offers", "topology")),
     *(f"get_{kind}_version" for kind in ("gpus", "models", "offers", "topology")),
     *("list_power_trees", "get_power_tree", "list_power_budgets", "get_power_budget"),
+    *("list_stocks", "get_stock"),
     *("get_freeze", "list_leases", "get_lease"),
     *("get_quarantine", "get_quarantine_rules", "list_remediation_cases", "get_remediation_case"),
     *("list_health_events", "get_health_event"),

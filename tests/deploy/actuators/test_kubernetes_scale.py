@@ -261,7 +261,7 @@ async def test_managers_of_other_fields_and_former_writers_do_not_own_the_count(
 @pytest.mark.parametrize(
     ("scaled", "message"),
     [
-        ({"kind": "DaemonSet"}, r"DaemonSet of apps/v1 has no scale subresource; allowed .*: Deployment, StatefulSet$"),
+        ({"kind": "DaemonSet"}, r"DaemonSet of apps/v1 has no scale subresource; allowed .*: Deployment, StatefulSet;"),
         ({"kind": "Model", "api_version": "kubeai.org/v1"}, r"does not serve kubeai.org/v1: .* 404"),
         ({"name": "caht"}, r"there is no Deployment ml/caht: .* 404"),
     ],
@@ -312,7 +312,15 @@ def test_the_application_is_stored_as_it_was_given() -> None:
     described = {
         "kind": "kubernetes_scale",
         "namespace": "ml",
-        "objects": {"H100-SXM": {"api_version": "apps/v1", "kind": "Deployment", "name": "chat"}},
+        "objects": {
+            "H100-SXM": {
+                "api_version": "apps/v1",
+                "kind": "Deployment",
+                "name": "chat",
+                "replicas_field": None,
+                "pod_labels": None,
+            }
+        },
         "drain": {"metrics_port": 8000, "max_wait_s": 300.0},
     }
     assert json.loads(KubernetesScale.model_validate(described).model_dump_json()) == described

@@ -9,14 +9,9 @@ from typing import Any
 import pytest
 
 from deploy.common.errors import ActuationError
-from deploy.common.kubernetes_node_marks import (
-    DETECTOR_CONDITIONS,
-    SENTINEL_CONDITIONS,
-    SENTINEL_EVENT,
-    SENTINEL_LABEL,
-    SENTINEL_TAINTS,
-)
+from deploy.common.kubernetes_node_marks import SENTINEL_EVENT
 from deploy.health_events.kubernetes_nodes import KubernetesNodes, observed
+from fleet.stock.node_marks import DETECTOR_CONDITIONS, SENTINEL_CONDITIONS, SENTINEL_LABEL, SENTINEL_TAINTS
 
 pytestmark = pytest.mark.anyio
 CONTRACTS = Path(__file__).parents[4] / "shared" / "data" / "contracts"

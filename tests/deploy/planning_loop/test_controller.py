@@ -1,9 +1,11 @@
 """Planning loops on a real service: windows of a request log, decisions, modes, changes of the leader."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,15 @@ from deploy.common.leader_election import Leadership, LeaseSettings
 from deploy.demand.reader import DemandFolders
 from deploy.planning_loop.controller import READ_DELAY_S, PlanningLoops
 from deploy.planning_loop.process import planning_loops
+from fleet.stock import FreeNodes, Stock, StockEntry
 from planner.request import PlanRequest
 from tests.deploy.controller.harness import Harness, app
+from tests.planner.requests import from_offers, offer
 
 pytestmark = pytest.mark.anyio
 
 WINDOW_S = 60.0
+A100 = "A100-80GB-SXM"
 REQUEST = PlanRequest.model_validate(
     {
         "workloads": [
@@ -244,6 +249,39 @@ class TestUnusableDemand:
         async with loops_of(scene.harness, scene.folder) as loops:
             await scene.traffic.window(loops, rps=4)
         assert (await scene.status()).problems == ("chat: missing: the target has no `demand`",)
+
+
+class TestStaleStock:
+    async def test_a_loop_holds_until_the_stock_is_fresh_again(self, scene: Scene) -> None:
+        own = offer("own/a100", A100, 1.0, market="owned", stock={"name": "prod"})
+        await scene.begin(request=from_offers() | {"offers": [own]})
+        on_a100 = {"dashboard_url": "http://chat:8265", "application": "chat", "deployments": {A100: "on-A"}}
+        await scene.harness.change("chat", application=on_a100)
+        async with loops_of(scene.harness, scene.folder) as loops:
+            for _ in range(2):
+                await scene.traffic.window(loops, rps=4)
+            missing = await scene.status()
+            assert (missing.phase, missing.problems) == (LoopPhase.HOLDING, ("stock 'prod' is not stored",))
+            stored = await scene.harness.api.create_stock("prod", stock_at(scene, age_s=400.0))
+            await scene.traffic.window(loops, rps=4)
+            stale = await scene.status()
+            assert stale.phase is LoopPhase.HOLDING
+            assert stale.message == "the stock of this window is not usable; the last decision stays"
+            (problem,) = stale.problems
+            assert re.fullmatch(r"stock 'prod' was observed 4\d\d s ago; allowed: at most 300 s", problem)
+            assert await scene.plan_id() is None
+            await scene.harness.api.replace_stock("prod", stock_at(scene, age_s=0.0), if_match=stored.etag)
+            await scene.traffic.window(loops, rps=4)
+        assert (await scene.status()).phase is LoopPhase.APPLIED
+        plan = (await scene.harness.api.get_plan(await scene.plan_id() or "")).plan
+        assert [(use.name, use.stale) for use in plan.stock] == [("prod", False)]
+
+
+def stock_at(scene: Scene, *, age_s: float) -> Stock:
+    free = (FreeNodes(gpus=1, nodes=50),)
+    entry = StockEntry(gpu=A100, region="one", gpus_per_node=1, total=50, available=50, free=free)
+    observed_at = scene.harness.clock.now() - timedelta(seconds=age_s)
+    return Stock(observed_at=observed_at, stale_after_s=300.0, source="a test", entries=(entry,))
 
 
 class TestLeaders:
