@@ -45,16 +45,19 @@ class WatchLog:
     namespace: str
     drawn_w: list[dict[str, float]] = field(default_factory=list)
     _latest: dict[str, tuple[str, float]] = field(default_factory=dict)
-    _watch: watch.Watch = field(default_factory=watch.Watch)
+    _stopped: threading.Event = field(default_factory=threading.Event)
 
     def follow(self) -> None:
-        custom = client.CustomObjectsApi(self.api)
+        listing = client.CustomObjectsApi(self.api).list_namespaced_custom_object
         arguments = (GROUP, VERSION, self.namespace, "workloads")
-        for event in self._watch.stream(custom.list_namespaced_custom_object, *arguments):
-            self._note(event["type"], event["object"])
+        watched = watch.Watch()
+        while not self._stopped.is_set():
+            since = watched.resource_version or "0"
+            for event in watched.stream(listing, *arguments, resource_version=since, timeout_seconds=1):
+                self._note(event["type"], event["object"])
 
     def stop(self) -> None:
-        self._watch.stop()
+        self._stopped.set()
 
     def _note(self, kind: str, workload: dict[str, Any]) -> None:
         name = workload["metadata"]["name"]
@@ -115,10 +118,8 @@ class Bed:
     def workload(self, job: str) -> dict[str, Any]:
         custom = client.CustomObjectsApi(self.kube_client)
         items = custom.list_namespaced_custom_object(GROUP, VERSION, self.namespace, "workloads")["items"]
-        (found,) = (
-            each for each in items if any(owner["name"] == job for owner in each["metadata"]["ownerReferences"])
-        )
-        return dict(found)
+        owned = [each for each in items if any(owner["name"] == job for owner in each["metadata"]["ownerReferences"])]
+        return dict(owned[0]) if owned else {}  # Kueue has not created it yet
 
     def reason(self, job: str, text: str) -> str:
         """Wait until a condition of the job's workload has a message with this text, and return the message."""
@@ -157,8 +158,9 @@ def bed(  # noqa: PLR0917 - fixtures
         yaml.safe_dump({"tree": "hall", "rows": list(LIMITS_W), "node_label": POWER_DOMAIN_LABEL, "retry_s": RETRY_S})
     )
     kubeconfig = _account(kube_api, kube_namespace)
-    log = WatchLog(kube_client, kube_namespace)
-    follower = threading.Thread(target=log.follow, daemon=True)
+    log_client = kube_api.connect()  # of its own, because another thread uses it
+    log = WatchLog(log_client, kube_namespace)
+    follower = threading.Thread(target=log.follow)
     follower.start()
     started: list[Process] = []
 
@@ -181,6 +183,8 @@ def bed(  # noqa: PLR0917 - fixtures
     for process in started:
         process.stop()
     log.stop()
+    follower.join()
+    log_client.close()
     custom = client.CustomObjectsApi(kube_client)
     for plural in ("clusterqueues", "resourceflavors", "admissionchecks"):
         custom.delete_cluster_custom_object(GROUP, VERSION, plural, name)
