@@ -248,7 +248,7 @@ def _union(
 def _members(schema: Mapping[str, Any], definitions: Mapping[str, Any], depth: int) -> dict[str, Any]:
     if properties := schema.get("properties"):
         return {"properties": {n: structural(p, definitions, depth=depth + 1) for n, p in properties.items()}}
-    values = schema.get("additionalProperties")
+    values = next(iter(schema.get("patternProperties", {}).values()), schema.get("additionalProperties"))
     if isinstance(values, Mapping):
         return {"additionalProperties": structural(values, definitions, depth=depth + 1)}
     return dict(ANYTHING)

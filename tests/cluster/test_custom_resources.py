@@ -30,6 +30,13 @@ APPLICATION = {
     "deployments": {H100: "on-h100"},
 }
 TARGET: dict[str, Any] = {"workload": "chat", "application": APPLICATION}
+WORKLOAD: dict[str, Any] = {"name": "a", "rate_rps": 1, "buckets": "chat"}
+OPTION = {"name": "o", "gpu": H100, "price_usd_per_h": 1, "max_rps": [[1]]}
+EXPERT_MAP = {
+    "placement_id": "0193a5b0-0000-7000-8000-000000000000",
+    "engine": "vllm",
+    "replicas_url": "http://chat/fleetwright/expert-maps",
+}
 RIGHTS = [
     {"apiGroups": [GROUP], "resources": ["fleettargets", "planrequests"], "verbs": ["list"]},
     {"apiGroups": [GROUP], "resources": ["fleettargets/status", "planrequests/status"], "verbs": ["patch"]},
@@ -102,10 +109,9 @@ class Objects:
         """Return what `kubectl get` prints, by column."""
         path = f"/apis/{GROUP}/v1alpha1/namespaces/{self.namespace}/{_plural(kind)}"
         accept = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
-        response = self._client.call_api(
-            path, "GET", header_params=accept, auth_settings=["BearerToken"], _preload_content=False
-        )
-        table = json.loads((response[0] if isinstance(response, tuple) else response).data)
+        request = self._client.param_serialize("GET", path, header_params=accept, auth_settings=["BearerToken"])
+        response = self._client.call_api(*request)
+        table = json.loads(response.read())
         names = [column["name"] for column in table["columnDefinitions"]]
         return [dict(zip(names, row["cells"], strict=True)) for row in table["rows"]]
 
@@ -157,15 +163,15 @@ async def resources(harness: Harness, kube_api: KubeApi, kube_namespace: str) ->
                 "target": {
                     "workload": "chat",
                     "application": {"kind": "ray_train"},
-                    "expert_maps": {H100: {"placement_id": "p"}},
+                    "expert_maps": {H100: EXPERT_MAP},
                 }
             },
             "expert_maps needs an application of kind ray_serve",
         ),
-        ("PlanRequest", {"request": {"workloads": [{"name": "a"}]}}, "each workload needs an slo, or options"),
+        ("PlanRequest", {"request": {"workloads": [WORKLOAD]}}, "each workload needs an slo, or options"),
         (
             "PlanRequest",
-            {"request": {"workloads": [{"name": "a", "options": []}, {"name": "a", "options": []}]}},
+            {"request": {"workloads": [WORKLOAD | {"options": [OPTION]}, WORKLOAD | {"options": [OPTION]}]}},
             "the names of workloads must be unique",
         ),
     ],
