@@ -38,6 +38,8 @@ def _power(name: str) -> App:
             from api.cli.power.trees import app
         case "budgets":
             from api.cli.power.budgets import app
+        case "admission-check":
+            from api.cli.power.admission_check import app
         case "simulations":
             from api.cli.power.stored import simulations_app as app
         case "plans":
@@ -199,6 +201,7 @@ POWER = {
     "forecast": LazyCommand(_power, "Forecast the power of a row with quantiles."),
     "trees": LazyCommand(_power, "Check power trees, and keep them on a service."),
     "budgets": LazyCommand(_power, "Read and set the budgets that a service has in force."),
+    "admission-check": LazyCommand(_power, "Admit Kueue's workloads within the power of rows."),
     "simulations": LazyCommand(_power, "Read the simulated rows that a service stores."),
     "plans": LazyCommand(_power, "Read the power plans that a service stores."),
 }

@@ -18,6 +18,7 @@ LEASE_TERM_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[1-9][0-9]{0,8
 CONTROLLER_LEASE: Final = "controller"
 REMEDIATION_LEASE: Final = "remediation"
 HEALTH_EVENTS_LEASE: Final = "health-events"
+POWER_CHECK_LEASE: Final = "power-check"
 
 LeaseSeconds = Annotated[float, Field(ge=1.0, le=3600.0)]
 

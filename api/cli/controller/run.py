@@ -1,6 +1,8 @@
 """`fleetwright controller`: run the controller as a process."""
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -8,7 +10,7 @@ import typer
 from prometheus_client import CollectorRegistry
 
 from api.cli.common.console import note
-from api.cli.common.errors import EXIT_NEGATIVE
+from api.cli.common.errors import EXIT_NEGATIVE, input_errors
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.metrics_port import MetricsHostOption, MetricsPortOption, served_metrics
 from api.cli.common.options import LogLevel, LogLevelOption, TokenFileOption, UrlOption
@@ -28,16 +30,18 @@ from api.client.transport import DEFAULT_URL
 from api.schemas.target_hosts import AllowedHosts
 from api.tracing import tracing
 from deploy.common.clock import Clock
-from deploy.common.kubernetes_client import KubernetesAccess
+from deploy.common.kubernetes_client import KubernetesAccess, kubernetes_server
 from deploy.common.leader_election import Leadership, LeaseSettings, new_holder
 from deploy.common.leader_loop import Liveness
 from deploy.common.logs import configure_logs
 from deploy.common.shutdown import run_until_sigterm
 from deploy.common.target_http import target_client
+from deploy.common.topology_discovery import UnusableSourceError
 from deploy.controller.controller import Controller
 from deploy.controller.metrics import ControllerMetrics
 from deploy.controller.prometheus_health import prometheus_health
 from deploy.controller.reconcile import ControllerSettings
+from deploy.custom_resources.reconciler import CustomResources
 from deploy.demand.reader import DemandFolders
 from deploy.node_discovery.discovery import DiscoverySettings
 from deploy.node_discovery.process import node_discovery
@@ -105,6 +109,14 @@ def run(
     stock_devices: Annotated[
         bool, typer.Option("--stock-devices", help="Count GPUs of ResourceSlices and ResourceClaims (DRA).")
     ] = False,
+    custom_resources: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMESPACE",
+            help="Also reconcile FleetTarget and PlanRequest objects of this namespace; '*': of all namespaces.",
+            show_default="none",
+        ),
+    ] = None,
     log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
     """Reconcile targets with their plans, and run planning loops; write to targets in mode `apply`."""
@@ -135,6 +147,8 @@ def run(
         allowed=allowed_hosts(target_host),
         folders=DemandFolders(credentials=demand_credentials, logs=request_logs),
         discovery=discovery,
+        custom_resources=custom_resources,
+        kubeconfig=kubeconfig,
         once=once,
     )
     with tracing("fleetwright-controller"):
@@ -154,6 +168,8 @@ async def _run(
     allowed: AllowedHosts,
     folders: DemandFolders,
     discovery: DiscoverySettings | None,
+    custom_resources: str | None,
+    kubeconfig: Path | None,
     once: bool,
 ) -> bool:
     registry = CollectorRegistry()
@@ -165,6 +181,7 @@ async def _run(
         target_client(allowed) as http,
         usable_actuators(http, access) as actuators,
         prometheus_health(allowed=allowed, now=clock.now) as health,
+        _custom_resources(api, custom_resources, kubeconfig, settings) as resources,
     ):
         leadership = Leadership(api=api, settings=lease, clock=clock)
         async with (
@@ -193,8 +210,30 @@ async def _run(
             if once:
                 return await _once(controller, leadership)
             with served_metrics(*metrics_at, registry, alive=liveness.is_alive):
-                await controller.run()
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(controller.run())
+                    if resources is not None:
+                        tasks.create_task(resources(leadership).run())
         return True
+
+
+@asynccontextmanager
+async def _custom_resources(
+    api: AsyncClient, namespace: str | None, kubeconfig: Path | None, settings: ControllerSettings
+) -> AsyncIterator[Callable[[Leadership], CustomResources] | None]:
+    if namespace is None:
+        yield None
+        return
+    with input_errors(UnusableSourceError):
+        async with kubernetes_server(KubernetesAccess(kubeconfig=kubeconfig)) as kubernetes:
+            yield lambda leadership: CustomResources(
+                api=api,
+                kubernetes=kubernetes,
+                leadership=leadership,
+                namespace=None if namespace == "*" else namespace,
+                period_s=settings.period_s,
+                observe_only=settings.observe_only,
+            )
 
 
 async def _once(controller: Controller, leadership: Leadership) -> bool:
