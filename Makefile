@@ -31,7 +31,7 @@ define fetched
 for pause_s in 5 30 0; do $(PIP) -r $(1) && break; [ $$pause_s -gt 0 ] || exit 1; sleep $$pause_s; done
 endef
 
-.PHONY: help install run test test-unit test-parts soak check bench docs lock clean
+.PHONY: help install run test test-unit test-parts soak check bench docs lock image chart image-test clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -94,6 +94,18 @@ docs: install ## build the documentation into site/
 lock: ## resolve the lock files anew from pyproject.toml
 	$(call say,"locking")
 	UV=$(BIN)/uv scripts/lock.sh --upgrade
+
+image: ## build the images `agent`, `api` and `full` with buildah or docker; PYTHON_IMAGE=python:3.13-slim@sha256:… pins the base
+	$(call say,"images")
+	scripts/build_images.sh agent api full
+
+chart: install ## package the chart into dist/: archive, OCI layout, bills of materials of the images
+	$(call say,"chart")
+	@$(BIN)/python -m scripts.chart_package dist
+
+image-test: install ## build the images on a base made of Debian packages, and start every container of the chart in them (root, buildah)
+	$(call say,"containers of the chart in the images")
+	FLEETWRIGHT_IMAGES=build $(BIN)/pytest tests/images
 
 clean: ## remove everything that make made, the local database too
 	$(call say,"removing everything that make made")

@@ -2,7 +2,7 @@
 
 `WatchWorkers` records the collectives of every worker.  `RunStatusCallback` keeps the run's status actor up to date for
 remediation and fault monitoring.  `ResizableTrainer` makes an elastic run follow a requested number of workers.
-Names are imported on first use: `fleetwright.ray_train.run_status` needs Ray, but not Ray Train.
+Names are imported on first use: the types of `fleetwright.ray_train.run_status` need no Ray.
 """
 
 from typing import TYPE_CHECKING, Any

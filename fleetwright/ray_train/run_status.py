@@ -2,15 +2,13 @@
 
 The run's own Train controller keeps the actor up to date (`status_callback`) and ends it with itself: without the actor
 there is no run.  Remediation, the fault monitor and the elastic policy read the actor and store nothing.  It runs on
-the controller's node and needs no CPU.
+the controller's node and needs no CPU.  Readers of the types run without Ray, which is imported where it is called.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
-
-import ray
 
 NAMESPACE: Final = "fleetwright"
 PREFIX: Final = "run:"
@@ -101,6 +99,8 @@ class RunStatusActor:
         """Kill this attempt's workers on these nodes, frozen ones too: Ray sends SIGKILL through the raylet."""
         if self._view.attempt != attempt:
             return 0
+        import ray  # noqa: PLC0415
+
         places = self._view.places_on(node_ids)
         for place in places:
             ray.kill(self._workers[place.rank], no_restart=True)
@@ -109,6 +109,8 @@ class RunStatusActor:
 
 def create_run_status_actor(run: str, *, min_workers: int, max_workers: int) -> Any:
     """Create the status actor of this process's run, on the same node."""
+    import ray  # noqa: PLC0415
+
     here = ray.get_runtime_context().get_node_id()
     actor: Any = ray.remote(num_cpus=0)(RunStatusActor)
     return actor.options(
