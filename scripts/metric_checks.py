@@ -18,7 +18,7 @@ from typing import NamedTuple
 from scripts.repo_checks import ROOT
 
 PACKAGES = ("fleet", "planner", "placement", "power", "faults", "deploy", "api", "fleetwright")
-NAME = re.compile(r"\bfleetwright_[a-z0-9_]*[a-z0-9]\b")
+NAME = re.compile(r"(?<![\w:])fleetwright_[a-z0-9_]*[a-z0-9]\b")
 # What exposition appends to a family's name, by the metric's class.
 SUFFIXES = {
     "Counter": ("_total", "_created"),

@@ -8,9 +8,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from api.jobs.outcome import OUT_OF_MEMORY
 from api.jobs.results import KINDS, PLACEMENT_KIND, PLAN_KIND, POWER_PLAN_KIND, POWER_SIMULATION_KIND
+from fleet.solvers import SolveStatus
+from power.whatif.request import PolicyName
 
 IMBALANCE_BUCKETS = (1.001, 1.005, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0)
 SOLVE_BUCKETS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+PLACEMENT_OUTCOMES = ("held", "ceiling-missed")
+SIMULATION_OUTCOMES = ("braked", "clean")
 JOB_BUCKETS_S = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 
 
@@ -21,7 +25,8 @@ class JobMetrics:
         self.registry = registry
         self._jobs = self._counter("fleetwright_jobs", "Finished jobs, by kind and outcome.", "kind", "outcome")
         for kind in KINDS:  # so that the first one is an increase
-            self._jobs.labels(kind=kind.type.name, outcome=OUT_OF_MEMORY)
+            for outcome in ("succeeded", "failed", "cancelled", OUT_OF_MEMORY):
+                self._jobs.labels(kind=kind.type.name, outcome=outcome)
         self._waits = self._histogram(
             "fleetwright_job_wait_seconds", "Time from acceptance to start.", JOB_BUCKETS_S, "lane"
         )
@@ -49,6 +54,14 @@ class JobMetrics:
         )
         self._cap_plans = self._counter("fleetwright_power_plans", "Created power plans, by status.", "status")
         self._cap_solves = self._histogram("fleetwright_power_plan_solve_seconds", "Solver time of power plans.")
+        for status in SolveStatus:
+            self._plans.labels(status=status.value)
+            self._cap_plans.labels(status=status.value)
+        for outcome in PLACEMENT_OUTCOMES:
+            self._placements.labels(outcome=outcome)
+        for policy in PolicyName:
+            for outcome in SIMULATION_OUTCOMES:
+                self._simulations.labels(policy=policy.value, outcome=outcome)
         self._observers: dict[str, Callable[..., None]] = {
             PLAN_KIND.type.name: self._observe_plan,
             PLACEMENT_KIND.type.name: self._observe_placement,
@@ -87,13 +100,13 @@ class JobMetrics:
         self._solves.observe(solve_s)
 
     def _observe_placement(self, *, imbalance: float, bound: float, holds: bool, solve_s: float) -> None:
-        self._placements.labels(outcome="held" if holds else "ceiling-missed").inc()
+        self._placements.labels(outcome=PLACEMENT_OUTCOMES[0 if holds else 1]).inc()
         self._imbalances.observe(imbalance)
         self._bounds.observe(bound)
         self._placement_solves.observe(solve_s)
 
     def _observe_simulation(self, *, policy: str, brakes: int, run_s: float) -> None:
-        self._simulations.labels(policy=policy, outcome="braked" if brakes else "clean").inc()
+        self._simulations.labels(policy=policy, outcome=SIMULATION_OUTCOMES[0 if brakes else 1]).inc()
         self._simulation_times.observe(run_s)
 
     def _observe_cap_plan(self, *, status: str, solve_s: float) -> None:

@@ -8,7 +8,7 @@ from datetime import datetime
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from faults.diagnosis import Diagnosis, FaultClass
+from faults.diagnosis import Diagnosis, FaultClass, Scope
 from faults.quarantine import (
     OUT_OF_SERVICE,
     Decision,
@@ -52,7 +52,13 @@ class FaultMetrics:
         for outcome in ("same", "differs"):
             self._replays.labels(outcome)
         for kind in DecisionKind:
-            self._decisions.labels(kind.value, "no")
+            for dry_run in ("no", "yes"):
+                self._decisions.labels(kind.value, dry_run)
+        for guardrail in Guardrail:
+            self._refusals.labels(guardrail.value)
+        for fault in FaultClass:
+            for scope in Scope:
+                self._reports.labels(fault.value, scope.value)
 
     def observe_report(self, diagnosis: Diagnosis) -> None:
         self._reports.labels(diagnosis.fault.value, diagnosis.scope.value).inc()
@@ -120,6 +126,15 @@ def _quarantine(found: FaultState, evaluated_at: datetime, state: QuarantineStat
         nodes.add_metric([each.value, "no"], max(0, real))
         nodes.add_metric([each.value, "yes"], 0 if each is NodeState.SERVING else counts[each, True])
     yield nodes
+    out = GaugeMetricFamily(
+        "fleetwright_quarantine_node",
+        "1 for the state of a node that is not in service; dry_run: the state is simulated.",
+        labels=["node", "state", "dry_run"],
+    )
+    for name, record in sorted(state.nodes.items()):
+        if record.state is not NodeState.SERVING:
+            out.add_metric([name, record.state.value, "yes" if record.dry_run else "no"], 1)
+    yield out
     in_service_s = [
         (at - one.since).total_seconds()
         for one in found.active

@@ -16,10 +16,12 @@ from api.jobs.lost_workers import WorkerWatch
 from api.jobs.metrics import add_build_info
 from api.schemas.jobs import JobState, Lane
 from api.schemas.targets import Mode, Phase, Target, TargetStatus
+from api.server.expert_map_metrics import expert_map_metrics
 from api.server.fault_metrics import FaultMetrics, FaultState, fault_metrics
 from api.server.planning_loop_metrics import ReportedLoop, planning_loop_metrics
 from api.server.power_metrics import PowerState, power_metrics
 from api.server.remediation_metrics import CaseMark, remediation_metrics
+from api.server.target_costs import Prices, TargetReplicas, cost_metrics
 from api.server.wanted import wanted_metrics
 from api.store import Failure, LaneCount, WorkerRecord
 
@@ -110,6 +112,13 @@ class ReportedTarget:
     target: Target
     status: TargetStatus | None
     reported_at: datetime | None
+    prices: Prices = ()  # of the plan
+
+    @property
+    def replicas(self) -> TargetReplicas:
+        spec, status = self.target.spec, self.status
+        planned, applied = (status.planned, status.applied) if status is not None else ({}, {})
+        return TargetReplicas(self.target.name, spec.workload, self.prices, planned, applied)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +164,9 @@ class _StateCollector(Collector):
             documents.add_metric([kind], number)
         yield documents
         yield from _target_metrics(state)
+        yield from cost_metrics(each.replicas for each in state.targets)
+        reports = [(each.target.name, each.status) for each in state.targets if each.status is not None]
+        yield from expert_map_metrics(reports)
         yield from planning_loop_metrics(state.planning_loops, state.at)
         yield from wanted_metrics([(each.target, each.status) for each in state.targets], state.at)
         yield from power_metrics(state.power, state.at)

@@ -1,4 +1,5 @@
-"""Exports the power data of the store as metrics: the budgets by domain and the newest power plan.
+"""Exports the power data of the store as metrics: the budgets by domain, the rows that need a guard, and the newest
+power plan.
 
 A plan has periods of a day; each metric is of the domain's tightest period.
 """
@@ -24,10 +25,19 @@ LOSS_PER_KILOWATT = "fleetwright_power_domain_loss_per_kilowatt"
 class PowerState:
     budgets: Sequence[tuple[str, PowerBudget]] = ()
     plan: CapPlan | None = None
+    guarded_rows: Sequence[str] = ()  # of the stored trees; a budget is stored for each
 
 
 def power_metrics(state: PowerState, at: datetime) -> Iterable[Metric]:
     yield from _budgets(state.budgets, at)
+    expected = GaugeMetricFamily(
+        "fleetwright_power_row_expected",
+        "1 for a row of a stored power tree for which a budget is stored, expired or not: it needs a guard.",
+        labels=["row"],
+    )
+    for row in state.guarded_rows:
+        expected.add_metric([row], 1)
+    yield expected
     if state.plan is not None and state.plan.periods:
         yield from _plan(state.plan)
 

@@ -97,6 +97,13 @@ def _budget_problems(
         yield Problem("expires_at", f"allowed: {allowed}, got {budget.expires_at:%Y-%m-%d %H:%M:%S%z}")
 
 
+async def guarded_rows(tx: Transaction) -> list[str]:
+    """Return the rows of all trees for which a budget is stored, expired or not."""
+    with_budget = {stored.name async for stored in BUDGETS.all(tx)}
+    rows = {feed.name async for tree in _trees(tx) for feed in tree.hierarchy.feeds.values() if feed.kind == "row"}
+    return sorted(rows & with_budget)
+
+
 async def _trees(tx: Transaction) -> AsyncIterator[PowerTree]:
     async for stored in TREES.all(tx):
         yield stored.spec

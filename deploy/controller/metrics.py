@@ -4,6 +4,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from deploy.common.leader_loop import BUCKETS_S, ReconcileMetrics
 
+KINDS = ("scale", "drain")  # of writes; others are the keys of settings
+
 
 class ControllerMetrics(ReconcileMetrics):
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -32,6 +34,11 @@ class ControllerMetrics(ReconcileMetrics):
             ["target", "kind"],
             registry=registry,
         )
+
+    def start_counters(self, target: str) -> None:
+        """Count the writes to a target from zero, so that its first write is an increase."""
+        for kind in KINDS:
+            self._writes.labels(target, kind)
 
     def wrote(self, *, target: str, kind: str) -> None:
         self._writes.labels(target, kind).inc()

@@ -10,6 +10,7 @@ from faults.diagnosis import Diagnosis, FaultClass
 
 _EVALUATION_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 REFUSALS: Final = ("malformed", "base", "node")
+LABEL: Final = "training_job"  # Prometheus sets `job` to the name of the scraped pods
 
 
 class MonitorMetrics:
@@ -17,10 +18,10 @@ class MonitorMetrics:
         self._job = job
 
         def gauge(name: str, text: str) -> Gauge:
-            return Gauge(f"fleetwright_faults_{name}", text, ["job"], registry=registry)
+            return Gauge(f"fleetwright_faults_{name}", text, [LABEL], registry=registry)
 
         def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"fleetwright_faults_{name}", text, ["job", *labels], registry=registry)
+            return Counter(f"fleetwright_faults_{name}", text, [LABEL, *labels], registry=registry)
 
         self._observations = counter("observations", "Accepted observations.")
         self._malformed = counter("malformed_observations", "Skipped observations.")
@@ -40,7 +41,7 @@ class MonitorMetrics:
         self._durations = Histogram(
             "fleetwright_faults_evaluation_duration_seconds",
             "Duration of an evaluation.",
-            ["job"],
+            [LABEL],
             buckets=_EVALUATION_BUCKETS_S,
             registry=registry,
         )

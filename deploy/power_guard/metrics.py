@@ -79,6 +79,13 @@ class GuardMetrics:
         )
         for cause in _BRAKING:
             self._brakes.labels(row, cause.value)
+        for kind in EventKind:
+            self._events.labels(row, kind.value)
+        for path in Path:
+            for actuation in ("ok", "failed"):
+                self._actuations.labels(row, path.value, actuation)
+        for fetch in FetchResult:
+            self._fetches.labels(row, fetch.value)
         self._exceeded.labels(row)
         self._refused.labels(row)
 

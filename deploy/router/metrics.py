@@ -18,6 +18,8 @@ RecordValue = Callable[..., None]  # value, then one value per label
 MAX_BUCKETS = 32
 OTHERS = "others"
 NO_ROUTE = "none"
+ENDS = ("ok", "gone", "lost", "failed")
+REFUSALS = ("unreadable", "too_large", "busy", "no_replicas", "failed", "gone")
 # A prompt of some tokens takes tens of milliseconds; callers give up within a minute.
 _FIRST_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 # 10 ms is the rate of a single user on a large server; 200 ms is slower than reading.
@@ -140,6 +142,11 @@ class RouterMetrics:
         self._watts_age = backend.gauge(
             "fleetwright_router_watts_age_seconds", "Age of the guard's reading that limits low prompts.", []
         )
+        for priority in Priority:  # so that the first request of a kind is an increase
+            for outcome in REFUSALS:
+                self._ends(0, NO_ROUTE, name_of(priority), outcome)
+        for result in ("taken", "refused"):
+            self._tables(0, result)
         self._names: Mapping[Cell, str] = {}
         self._weighed: set[tuple[str, str]] = set()
         self._queued: set[tuple[str, str]] = set()
@@ -192,6 +199,8 @@ class RouterMetrics:
         for key, count in counts.items():
             self._waiting(count, *key)
         self._queued = set(counts)
+        for route in scheduler.slots.keys() - self._routes:
+            self._start_counters(route)
         self._routes |= scheduler.slots.keys()
         for route in self._routes:
             self._in_flight(scheduler.in_flight.get(route, 0), route)
@@ -199,6 +208,12 @@ class RouterMetrics:
 
     def power_reading_age(self, age_s: float) -> None:
         self._watts_age(age_s)
+
+    def _start_counters(self, route: str) -> None:
+        self._retries(0, route)
+        for priority in Priority:
+            for outcome in ENDS:
+                self._ends(0, route, name_of(priority), outcome)
 
     def _labels(self, ticket: Ticket) -> tuple[str, str, str]:
         return (

@@ -5,11 +5,15 @@ import sys
 from pathlib import Path
 
 from scripts.dashboards.faults import faults
+from scripts.dashboards.loop import loop
+from scripts.dashboards.moe import moe
+from scripts.dashboards.nodes import nodes
 from scripts.dashboards.overview import overview
 from scripts.dashboards.power import power
+from scripts.dashboards.serving import serving
 
 FOLDER = Path(__file__).parents[2] / "helm" / "fleetwright" / "files" / "dashboards"
-DASHBOARDS = (overview(), power(), faults())
+DASHBOARDS = (overview(), serving(), loop(), moe(), nodes(), power(), faults())
 
 
 def rendered() -> dict[Path, str]:

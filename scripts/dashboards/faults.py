@@ -31,7 +31,7 @@ from scripts.dashboards.promql import (
     state,
 )
 
-ON_JOB = f'{HERE}, job=~"$job"'
+ON_JOB = f'{HERE}, training_job=~"$training_job"'
 
 
 def faults() -> Dashboard:
@@ -39,7 +39,7 @@ def faults() -> Dashboard:
         uid="fleetwright-faults",
         title="Fleetwright / Faults",
         description="Diagnoses of training jobs, and the nodes that are out of service.",
-        variables=[NAMESPACE, choice("job", metric="fleetwright_faults_agents")],
+        variables=[NAMESPACE, choice("training_job", metric="fleetwright_faults_agents")],
         rows=[
             Row("Now", _now()),
             Row("Diagnoses", _diagnoses()),
@@ -258,33 +258,43 @@ def _monitors() -> list[Panel]:
         steps(
             "Recorders and probers",
             "Recorders and probers of each job, and those that no longer send observations.",
-            highest("fleetwright_faults_agents", by="job", legend="{{job}} recorders", where=ON_JOB),
-            highest("fleetwright_faults_lost_agents", by="job", legend="{{job}} recorders silent", where=ON_JOB),
-            highest("fleetwright_faults_probers", by="job", legend="{{job}} probers", where=ON_JOB),
-            highest("fleetwright_faults_lost_probers", by="job", legend="{{job}} probers silent", where=ON_JOB),
+            highest("fleetwright_faults_agents", by="training_job", legend="{{training_job}} recorders", where=ON_JOB),
+            highest(
+                "fleetwright_faults_lost_agents",
+                by="training_job",
+                legend="{{training_job}} recorders silent",
+                where=ON_JOB,
+            ),
+            highest("fleetwright_faults_probers", by="training_job", legend="{{training_job}} probers", where=ON_JOB),
+            highest(
+                "fleetwright_faults_lost_probers",
+                by="training_job",
+                legend="{{training_job}} probers silent",
+                where=ON_JOB,
+            ),
         ),
         bars(
             "Diagnoses of monitors",
             "Diagnoses by class and scope, each counted once, and those that justify a quarantine.",
-            _of_job("diagnoses_total", by="job, class, scope"),
-            _of_job("quarantines_justified_total", by="job", legend="{{job}} justify a quarantine"),
+            _of_job("diagnoses_total", by="training_job, class, scope"),
+            _of_job("quarantines_justified_total", by="training_job", legend="{{training_job}} justify a quarantine"),
         ),
         steps(
             "Active faults of monitors",
             "Active faults of each job, as its monitor diagnoses them.",
-            highest("fleetwright_faults_monitor_active", by="job", where=ON_JOB),
+            highest("fleetwright_faults_monitor_active", by="training_job", where=ON_JOB),
         ),
         lines(
             "Observations",
             "Accepted observations, and observations skipped because they were malformed, too old or too many.",
-            _of_job("observations_total", by="job"),
-            _of_job("malformed_observations_total", by="job", legend="{{job}} skipped"),
+            _of_job("observations_total", by="training_job"),
+            _of_job("malformed_observations_total", by="training_job", legend="{{training_job}} skipped"),
         ),
         lines(
             "Batches",
             "Bytes of accepted batches, and refused batches by reason.",
-            _of_job("batch_bytes_total", by="job", legend="{{job}} bytes"),
-            _of_job("refused_batches_total", by="job, reason"),
+            _of_job("batch_bytes_total", by="training_job", legend="{{training_job}} bytes"),
+            _of_job("refused_batches_total", by="training_job, reason"),
         ),
         durations(
             "Evaluation duration",
@@ -294,18 +304,18 @@ def _monitors() -> list[Panel]:
         bars(
             "Failed evaluations",
             "Evaluations that raised an error; the monitor then restarts with an empty state.",
-            _of_job("evaluation_failures_total", by="job"),
+            _of_job("evaluation_failures_total", by="training_job"),
         ),
         bars(
             "Reports and bundles",
             "Reports to the API by outcome (failed reports are retried), and bundles by outcome.",
-            _of_job("reports_total", by="job, outcome"),
-            _of_job("bundles_total", by="job, outcome", legend="{{job}} {{outcome}} bundles"),
+            _of_job("reports_total", by="training_job, outcome"),
+            _of_job("bundles_total", by="training_job, outcome", legend="{{training_job}} {{outcome}} bundles"),
         ),
         durations(
             "Clock skew",
             "Largest offset of a node's clock that the monitor corrected.",
-            highest("fleetwright_faults_clock_skew_seconds", by="job", where=ON_JOB),
+            highest("fleetwright_faults_clock_skew_seconds", by="training_job", where=ON_JOB),
         ),
     ]
 

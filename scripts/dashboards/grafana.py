@@ -4,6 +4,7 @@ Panels are laid out by their width, left to right and top to bottom, on Grafana'
 """
 
 import itertools
+import math
 import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,9 @@ class Unit(StrEnum):
     PER_SECOND = "reqps"
     SECONDS = "s"
     WATTS = "watt"
+    CELSIUS = "celsius"
+    KILOWATT_HOURS = "kwatth"
+    USD = "currencyUSD"
     HERTZ = "hertz"
     SHARE = "percentunit"
     BYTES = "bytes"
@@ -47,6 +51,7 @@ OPTIONS: Mapping[str, Json] = {  # by kind of panel
         "tooltip": {"mode": "multi", "sort": "desc"},
     },
     "state-timeline": {"mergeValues": True, "showValue": "auto", "rowHeight": 0.8, "legend": {"displayMode": "list"}},
+    "table": {"cellHeight": "sm", "footer": {"show": False}},
     "status-history": {"showValue": "never", "rowHeight": 0.9, "colWidth": 1, "legend": {"displayMode": "list"}},
 }
 
@@ -57,8 +62,9 @@ class Query:
     legend: str
     dashed: bool = False
 
-    def to_json(self, ref: str) -> Json:
-        return {"refId": ref, "datasource": DATASOURCE, "expr": self.expr, "legendFormat": self.legend, "range": True}
+    def to_json(self, ref: str, *, table: bool = False) -> Json:
+        target = {"refId": ref, "datasource": DATASOURCE, "expr": self.expr, "legendFormat": self.legend}
+        return target | ({"format": "table", "instant": True} if table else {"range": True})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +72,17 @@ class Meaning:
     value: int
     text: str
     colour: Colour
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A page of the console about the labels of a series, such as `#/targets/${__field.labels.target}`."""
+
+    title: str
+    page: str
+
+    def to_json(self) -> Json:
+        return {"title": self.title, "url": f"${{console}}/{self.page}", "targetBlank": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +94,16 @@ class Panel:
     unit: Unit = Unit.COUNT
     width: int = 8
     height: int = 8
-    thresholds: Mapping[float, Colour] = field(default_factory=dict)  # lower limit: colour
+    thresholds: Mapping[float, Colour] = field(default_factory=dict)  # lower limit: colour; `-inf`: below all others
     meanings: Sequence[Meaning] = ()
+    link: Link | None = None  # of each series
     steps: bool = False  # draw as a step function
     bars: bool = False
 
     def to_json(self, *, panel_id: int, x: int, y: int) -> Json:
-        targets = [query.to_json(ref) for ref, query in zip(string.ascii_uppercase, self.queries, strict=False)]
+        is_table = self.kind == "table"
+        refs = zip(string.ascii_uppercase, self.queries, strict=False)
+        targets = [query.to_json(ref, table=is_table) for ref, query in refs]
         dash = {"id": "custom.lineStyle", "value": {"fill": "dash", "dash": [8, 6]}}
         overrides = [
             {"matcher": {"id": "byFrameRefID", "options": target["refId"]}, "properties": [dash]}
@@ -100,11 +120,13 @@ class Panel:
             "targets": targets,
             "fieldConfig": {"defaults": self._defaults(), "overrides": overrides},
             "options": OPTIONS[self.kind],
-        }
+        } | ({"transformations": self._columns()} if is_table else {})
 
     def _defaults(self) -> Json:
-        steps: list[Json] = [{"value": None, "color": Colour.GOOD}]
-        steps += [{"value": value, "color": colour} for value, colour in sorted(self.thresholds.items())]
+        base = self.thresholds.get(-math.inf, Colour.GOOD)
+        limits = sorted((value, colour) for value, colour in self.thresholds.items() if value != -math.inf)
+        steps: list[Json] = [{"value": None, "color": base}]
+        steps += [{"value": value, "color": colour} for value, colour in limits]
         mappings = {
             str(m.value): {"index": index, "text": m.text, "color": m.colour} for index, m in enumerate(self.meanings)
         }
@@ -115,12 +137,21 @@ class Panel:
             "stacking": {"mode": "normal" if self.bars else "none"},
             "thresholdsStyle": {"mode": "line" if self.thresholds else "off"},
         }
-        return {
+        links = {"links": [self.link.to_json()]} if self.link is not None else {}
+        return links | {
             "unit": self.unit,
             "thresholds": {"mode": "absolute", "steps": steps},
             "mappings": [{"type": "value", "options": mappings}] if mappings else [],
             "custom": lines if self.kind == "timeseries" else {},
         }
+
+    def _columns(self) -> list[Json]:
+        """Join the queries by their labels, and name the column of each query by its legend."""
+        names = {
+            f"Value #{ref}": query.legend for ref, query in zip(string.ascii_uppercase, self.queries, strict=False)
+        }
+        organize = {"excludeByName": {"Time": True}, "renameByName": names}
+        return [{"id": "merge", "options": {}}, {"id": "organize", "options": organize}]
 
 
 class PanelOptions(TypedDict, total=False):
@@ -131,6 +162,7 @@ class PanelOptions(TypedDict, total=False):
     height: int
     thresholds: Mapping[float, Colour]
     meanings: Sequence[Meaning]
+    link: Link
 
 
 def stat(title: str, description: str, *queries: Query, **options: Unpack[PanelOptions]) -> Panel:
@@ -157,6 +189,11 @@ def bars(title: str, description: str, *queries: Query, **options: Unpack[PanelO
 def timeline(title: str, description: str, *queries: Query, **options: Unpack[PanelOptions]) -> Panel:
     """One band per series, coloured by the meaning of its value."""
     return Panel("state-timeline", title, description, queries, **options)
+
+
+def table(title: str, description: str, *queries: Query, **options: Unpack[PanelOptions]) -> Panel:
+    """A table with a row per set of labels and a column per query, named by the query's legend."""
+    return Panel("table", title, description, queries, **options)
 
 
 def heat_rows(title: str, description: str, *queries: Query, **options: Unpack[PanelOptions]) -> Panel:
@@ -194,11 +231,41 @@ class Variable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TextBox:
+    """A text at the top of the dashboard that the reader may change."""
+
+    name: str
+    label: str
+    default: str
+
+    def to_json(self) -> Json:
+        option = {"text": self.default, "value": self.default, "selected": True}
+        return {
+            "type": "textbox",
+            "name": self.name,
+            "label": self.label,
+            "query": self.default,
+            "current": option,
+            "options": [option],
+        }
+
+
+CONSOLE = TextBox(name="console", label="Console", default="http://127.0.0.1:8400")
+BOARD_LINKS = {
+    "type": "dashboards",
+    "title": "Fleetwright",
+    "tags": ["fleetwright"],
+    "includeVars": True,
+    "keepTime": True,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Dashboard:
     uid: str
     title: str
     description: str
-    variables: Sequence[Variable]
+    variables: Sequence[Variable | TextBox]
     rows: Sequence[Row]
 
     def queries(self) -> Iterator[Query]:
@@ -211,13 +278,14 @@ class Dashboard:
             "title": self.title,
             "description": self.description,
             "tags": ["fleetwright"],
+            "links": [BOARD_LINKS],
             "schemaVersion": SCHEMA_VERSION,
             "editable": False,
             "graphTooltip": 1,
             "refresh": "30s",
             "time": {"from": "now-6h", "to": "now"},
             "timezone": "utc",
-            "templating": {"list": [datasource, *(variable.to_json() for variable in self.variables)]},
+            "templating": {"list": [datasource, *(variable.to_json() for variable in (*self.variables, CONSOLE))]},
             "panels": list(_layout(self.rows)),
         }
 

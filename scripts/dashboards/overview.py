@@ -6,14 +6,15 @@ It shows one namespace, thus one release, at a time.  If Prometheus sets no labe
 
 from collections.abc import Iterable
 from enum import StrEnum
+from math import inf
 
 from api.schemas.targets import Mode, Phase
 from scripts.dashboards.grafana import (
     Colour,
     Dashboard,
+    Link,
     Meaning,
     Panel,
-    Query,
     Row,
     Unit,
     bars,
@@ -23,7 +24,6 @@ from scripts.dashboards.grafana import (
     steps,
     timeline,
 )
-from scripts.dashboards.planning_loops import planning_loops
 from scripts.dashboards.promql import (
     HERE,
     NAMESPACE,
@@ -39,6 +39,7 @@ from scripts.dashboards.promql import (
 )
 from scripts.dashboards.service import api, objectives, processes
 
+TARGET_PAGE = Link(title="Target in the console", page="#/targets/${__field.labels.target}")
 ON_TARGET = f'{HERE}, target=~"$target"'
 STALE_S = 120.0  # as the alert FleetwrightTargetStale
 WAITING_S = 600.0  # as the alert FleetwrightJobsWait
@@ -66,10 +67,8 @@ def overview() -> Dashboard:
         rows=[
             Row("Now", _now()),
             Row("Planned and applied", _targets()),
-            Row("Planning loops", planning_loops()),
             Row("Planning", _planning()),
             Row("Jobs", _jobs()),
-            Row("Expert placement", _placement()),
             Row("Objectives", objectives()),
             Row("API", api()),
             Row("Processes of the service", processes()),
@@ -84,7 +83,7 @@ def _now() -> list[Panel]:
             "API replicas",
             "Replicas that respond to Prometheus.",
             one(f"count(fleetwright_database_up{{{HERE}}}) or vector(0)"),
-            thresholds={0: Colour.BAD, 1: Colour.GOOD},
+            thresholds={-inf: Colour.BAD, 1: Colour.GOOD},
         ),
         stat(
             "Database",
@@ -140,11 +139,13 @@ def _targets() -> list[Panel]:
             "Above zero: replicas are missing. Below zero: more replicas run than planned.",
             one(_off_plan(), legend="{{target}} {{gpu}}"),
             width=12,
+            link=TARGET_PAGE,
         ),
         timeline(
             "Phase",
             "Phase of each target after its last reconcile.",
             one(_state("fleetwright_target_phase", "phase", Phase), legend="{{target}}"),
+            link=TARGET_PAGE,
             meanings=[meaning(i, phase, PHASE_COLOURS[phase]) for i, phase in enumerate(Phase)],
         ),
         timeline(
@@ -249,27 +250,6 @@ def _jobs() -> list[Panel]:
     ]
 
 
-def _placement() -> list[Panel]:
-    return [
-        bars(
-            "Placements",
-            "Created placements, by whether the requested maximum imbalance was reached.",
-            increase("fleetwright_placements_total", by="outcome"),
-        ),
-        lines(
-            "Imbalance and lower bound",
-            "Highest load of a GPU divided by the mean load, median of placements; none can be below the bound.",
-            _median("fleetwright_placement_imbalance", legend="imbalance"),
-            _median("fleetwright_placement_bound", legend="bound"),
-        ),
-        durations(
-            "Placement solve time",
-            "Solver time of placements, by percentile.",
-            *quantiles("fleetwright_placement_solve_seconds"),
-        ),
-    ]
-
-
 def _controller() -> list[Panel]:
     return [
         steps(
@@ -306,10 +286,6 @@ def _off_plan() -> str:
 def _phases_off_plan() -> str:
     phases = "|".join(phase for phase in Phase if phase not in (Phase.OBSERVED, Phase.APPLIED))
     return f'fleetwright_target_phase{{{ON_TARGET}, phase=~"{phases}"}}'
-
-
-def _median(metric: str, *, legend: str) -> Query:
-    return one(quantile(0.5, metric), legend=legend)
 
 
 def _state(metric: str, label: str, states: Iterable[StrEnum]) -> str:

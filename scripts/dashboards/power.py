@@ -4,6 +4,8 @@ Guards report rows; the API reports domains of the power tree.  The lines at 80 
 thresholds (arXiv 2308.12908), for comparison.
 """
 
+from math import inf
+
 from power.guard import GuardMode
 from power.policies.thresholds import T1, T2
 from scripts.dashboards.grafana import (
@@ -90,7 +92,7 @@ def _now() -> list[Panel]:
             "Headroom in servers",
             "Servers that can be added to the row with the least headroom.",
             one(f"min({_headroom_servers()})"),
-            thresholds={0: Colour.BAD, 1: Colour.GOOD},
+            thresholds={-inf: Colour.BAD, 1: Colour.GOOD},
         ),
         stat(
             "Oldest reading",
@@ -146,7 +148,7 @@ def _rows() -> list[Panel]:
             "Time until the budget expires",
             "Negative: the budget has expired, and the guard uses its standing budget.",
             one(_of_row("power_budget_remaining_seconds"), legend="{{row}}"),
-            thresholds={0: Colour.GOOD},
+            thresholds={-inf: Colour.BAD, 0: Colour.GOOD},
         ),
     ]
 
@@ -296,6 +298,11 @@ def _guard() -> list[Panel]:
             "Rejected budgets",
             "Budgets that the guard rejected; the previous budget remains in force.",
             increase("fleetwright_power_budget_refusals_total", by="row", where=ON_ROW),
+        ),
+        bars(
+            "Fetched budgets",
+            "Fetches of the budget from the API, by result.",
+            increase("fleetwright_power_budget_fetches_total", by="row, result", where=ON_ROW),
         ),
     ]
 

@@ -13,7 +13,7 @@ MODE_COLOURS = {"observe": Colour.CALM, "recommend": Colour.ODD, "apply": Colour
 def choice(name: str, *, metric: str) -> Variable:
     """A selector of some or all values of a label of this metric."""
     query = f"label_values({metric}{{{HERE}}}, {name})"
-    return Variable(name=name, label=name.capitalize(), query=query, all_values=True)
+    return Variable(name=name, label=name.replace("_", " ").capitalize(), query=query, all_values=True)
 
 
 def one(expr: str, *, legend: str = "", dashed: bool = False) -> Query:

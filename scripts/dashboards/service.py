@@ -153,7 +153,7 @@ def processes() -> list[Panel]:
 
 
 def _errors(window: str, objective: str) -> str:
-    return f'fleetwright:slo_errors:ratio_rate{window}{{{HERE}, slo="{objective}"}}'
+    return f'namespace:fleetwright_slo_errors:ratio_rate{window}{{{HERE}, slo="{objective}"}}'
 
 
 def _burn(window: str, objective: str) -> str:

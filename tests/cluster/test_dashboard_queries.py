@@ -96,7 +96,7 @@ def scraped(prometheus: Prometheus, start_server: StartServer, sqlite_url: str, 
         ):
             prometheus.wait_for_samples(f"rate({counter}[1m])")  # has been scraped twice
         for objective in ("availability", "read-latency"):  # recorded by the rules, after that
-            prometheus.wait_for_samples(f'fleetwright:slo_errors:ratio_rate3d{{slo="{objective}"}}')
+            prometheus.wait_for_samples(f'namespace:fleetwright_slo_errors:ratio_rate3d{{slo="{objective}"}}')
         yield prometheus
 
 

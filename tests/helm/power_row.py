@@ -6,10 +6,13 @@ import threading
 from collections.abc import Iterator
 from functools import cache
 
-from prometheus_client import generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 
 from api.cli.common.metrics_port import served_metrics
+from deploy.node_agent.gpu.factory import DriverName, DriverOptions, Simulation, node_of, open_gpus
+from deploy.node_agent.gpu.reporting import GpuMetrics
 from fleet.documents import RuleError
+from power.controls import NodeClocks
 from power.guard import BudgetRequest
 from tests.deploy.power_guard.row_of_agents import Guarding, agent_row, guarding
 from tests.deploy.router.asgi import EVENTS, Bed, Scripted, bed
@@ -36,6 +39,18 @@ def router_page() -> bytes:
     found = _routed()
     asyncio.run(_requests(found))
     return generate_latest(found.registry)
+
+
+def agent_page() -> bytes:
+    """Return the metrics of an agent with two simulated GPUs after their first poll and a cap."""
+    simulation = Simulation(count=2)
+    driver = open_gpus(DriverName.SIMULATED, DriverOptions(simulation=simulation))
+    node = node_of(driver, acting=True, state_file=None, safe_share=0.7)
+    node.set_clocks(NodeClocks(0.7, 0.5))
+    node.refresh()
+    registry = CollectorRegistry()
+    registry.register(GpuMetrics(node, server="n1"))
+    return generate_latest(registry)
 
 
 @contextlib.contextmanager

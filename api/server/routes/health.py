@@ -1,7 +1,7 @@
 """`/livez`, `/readyz`, `/metrics`: for orchestrators and Prometheus, without a token and without secrets."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
@@ -12,22 +12,24 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from api.jobs.diagnoses import read_report
-from api.schemas.planning_loops import PlanningLoopStatus
+from api.schemas.planning_loops import PlanningLoopSpec, PlanningLoopStatus
 from api.schemas.power import POWER_PLANS
 from api.schemas.targets import Freeze
 from api.server.catalogues import ALL
 from api.server.fault_metrics import ActiveFault, FaultState
-from api.server.metrics import CONTENT_TYPE, FleetState, render_state
+from api.server.metrics import CONTENT_TYPE, FleetState, ReportedTarget, render_state
 from api.server.openapi import Responses, problems
 from api.server.planning_loop_metrics import ReportedLoop
+from api.server.planning_loops import PLANNING_LOOPS
 from api.server.power_metrics import PowerState
-from api.server.power_trees import BUDGETS
+from api.server.power_trees import BUDGETS, guarded_rows
 from api.server.problems import ProblemError
 from api.server.quarantine import MAX_ACTIVE, load_state, rules_in_force
 from api.server.remediation import CASES
 from api.server.remediation_metrics import mark_of
 from api.server.reported_targets import parse_reports
 from api.server.service import Service, ServiceOf
+from api.server.target_costs import Prices, prices_of
 from api.server.targets import FREEZE, TARGETS
 from api.server.versioned import current
 from api.store import (
@@ -93,13 +95,27 @@ async def metrics(service: ServiceOf) -> Response:
 async def _render(service: Service) -> bytes:
     state, stored = await _read(service)
 
-    def parse_and_render() -> bytes:  # for thousands of targets, a good part of a second
-        targets = parse_reports(stored.targets, stored.reports)
-        loops = [_reported_loop(each) for each in stored.loop_reports]
-        return service.metrics.render() + render_state(replace(state, targets=targets, planning_loops=loops))
+    # For thousands of targets, parsing and rendering take a good part of a second.
+    targets = await asyncio.to_thread(parse_reports, stored.targets, stored.reports)
+    prices = await _prices(service, targets)
+
+    def parse_and_render() -> bytes:
+        priced = [replace(each, prices=prices.get(each.target.spec.plan_id or "", ())) for each in targets]
+        specs = {each.name: PLANNING_LOOPS.entry(each).spec for each in stored.loops}
+        loops = [_reported_loop(each, specs.get(each.planning_loop)) for each in stored.loop_reports]
+        return service.metrics.render() + render_state(replace(state, targets=priced, planning_loops=loops))
 
     pages = [await page() for page in service.metrics.pages]
     return b"".join([await asyncio.to_thread(parse_and_render), *pages])
+
+
+async def _prices(service: Service, targets: Sequence[ReportedTarget]) -> Mapping[str, Prices]:
+    try:
+        async with service.store.reading() as tx:
+            return await prices_of(tx, [each.target.spec.plan_id for each in targets])
+    except DatabaseUnavailableError as error:
+        service.database_health.log_failure(error)
+        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +124,7 @@ class _Stored:
 
     targets: Sequence[DocumentRecord] = ()
     reports: Sequence[StatusRecord] = ()
+    loops: Sequence[DocumentRecord] = ()
     loop_reports: Sequence[LoopStatusRecord] = ()
 
 
@@ -125,7 +142,9 @@ async def _read(service: Service) -> tuple[FleetState, _Stored]:
                 audit_entries=await tx.audit.length(),
                 document_versions=[(item.kind.value, (await current(tx, item.key)).version) for item in ALL],
                 power=PowerState(
-                    budgets=[(each.name, each.spec) async for each in BUDGETS.all(tx)], plan=await _newest_caps(tx)
+                    budgets=[(each.name, each.spec) async for each in BUDGETS.all(tx)],
+                    plan=await _newest_caps(tx),
+                    guarded_rows=await guarded_rows(tx),
                 ),
                 faults=await _faults(tx, service.now()),
                 remediation=[mark_of(case.body or "") async for case in CASES.heads(tx)],
@@ -133,15 +152,16 @@ async def _read(service: Service) -> tuple[FleetState, _Stored]:
                 workers=service.metrics.live_workers(await tx.workers.all(), now_s=service.monotonic_s()),
             )
             targets = [target async for target in TARGETS.heads(tx)]
-            return state, _Stored(targets, await tx.statuses.all(), await tx.loop_statuses.all())
+            loops = [loop async for loop in PLANNING_LOOPS.heads(tx)]
+            return state, _Stored(targets, await tx.statuses.all(), loops, await tx.loop_statuses.all())
     except DatabaseUnavailableError as error:
         service.database_health.log_failure(error)
         return FleetState(at=service.now(), database_up=False), _Stored()
 
 
-def _reported_loop(report: LoopStatusRecord) -> ReportedLoop:
+def _reported_loop(report: LoopStatusRecord, spec: PlanningLoopSpec | None) -> ReportedLoop:
     status = read_stored(PlanningLoopStatus, report.body)
-    return ReportedLoop(name=report.planning_loop, status=status, reported_at=report.reported_at)
+    return ReportedLoop(name=report.planning_loop, status=status, reported_at=report.reported_at, spec=spec)
 
 
 async def _newest_caps(tx: Transaction) -> CapPlan | None:

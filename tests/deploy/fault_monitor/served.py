@@ -32,7 +32,7 @@ class Served:
 
     def metric(self, name: str, **labels: str) -> float:
         """The value of a metric."""
-        found = self._registry.get_sample_value(f"fleetwright_faults_{name}", {"job": "llm", **labels})
+        found = self._registry.get_sample_value(f"fleetwright_faults_{name}", {"training_job": "llm", **labels})
         assert found is not None
         return found
 

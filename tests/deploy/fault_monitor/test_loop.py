@@ -61,7 +61,7 @@ class TimedLoop:
         await self.loop.finish()
 
     def metric(self, name: str, **labels: str) -> float | None:
-        return self.registry.get_sample_value(f"fleetwright_faults_{name}", {"job": "llm", **labels})
+        return self.registry.get_sample_value(f"fleetwright_faults_{name}", {"training_job": "llm", **labels})
 
 
 def test_a_lost_prober_does_not_count_as_a_lost_agent() -> None:
