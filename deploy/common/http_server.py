@@ -21,22 +21,22 @@ GRACE_S = 2  # for responses in flight
 KEEP_ALIVE_S = 65  # longer than a guard's longest period
 
 
-class MutualTls(NamedTuple):
-    """The certificate of a server, and the authority of the client certificates that it requires."""
+class ServerTls(NamedTuple):
+    """The certificate of a server, and the authority of the client certificates that it requires, if it does."""
 
     certificate: Path
     key: Path
-    client_authority: Path
+    client_authority: Path | None = None
 
 
-def server_of(app: FastAPI, *, tls: MutualTls | None = None) -> uvicorn.Server:
+def server_of(app: FastAPI, *, tls: ServerTls | None = None) -> uvicorn.Server:
     """Return a server without access log and without a Server header."""
     config = uvicorn.Config(
         app,
         ssl_certfile=tls and tls.certificate,
         ssl_keyfile=tls and tls.key,
-        ssl_ca_certs=tls and str(tls.client_authority),
-        ssl_cert_reqs=ssl.CERT_REQUIRED if tls else ssl.CERT_NONE,
+        ssl_ca_certs=str(tls.client_authority) if tls and tls.client_authority else None,
+        ssl_cert_reqs=ssl.CERT_REQUIRED if tls and tls.client_authority else ssl.CERT_NONE,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -46,9 +46,11 @@ def server_of(app: FastAPI, *, tls: MutualTls | None = None) -> uvicorn.Server:
     return uvicorn.Server(config)
 
 
-async def serve_beside(app: FastAPI, listener: socket.socket, work: Coroutine[Any, Any, None]) -> None:
-    """Serve until a signal; a failure of the work ends the server and is raised."""
-    server = server_of(app)
+async def serve_beside(
+    app: FastAPI, listener: socket.socket, work: Coroutine[Any, Any, None], *, tls: ServerTls | None = None
+) -> None:
+    """Serve until a signal, or until the work ends; its failure is raised."""
+    server = server_of(app, tls=tls)
     task = asyncio.create_task(work)
     task.add_done_callback(lambda _done: setattr(server, "should_exit", True))
     await server.serve(sockets=[listener])

@@ -19,7 +19,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from starlette.requests import ClientDisconnect
 
 from api.client import AsyncClient
-from deploy.common.http_server import BodyLimit, bearer, serve_beside
+from deploy.common.http_server import BodyLimit, ServerTls, bearer, serve_beside
 from deploy.fault_monitor.job_config import JobConfig
 from deploy.fault_monitor.loop import MonitorLoop, new_monitor_loop
 from deploy.telemetry.batch_codec import MAX_BODY_BYTES, BaseMissingError, WireError
@@ -77,6 +77,7 @@ async def run_monitor(
     out: TextIO,
     bundles: Path | None,
     report_to: ReportTarget | None = None,
+    tls: ServerTls | None = None,
 ) -> None:
     """Run until SIGTERM, then write the due bundles and reports."""
     registry = CollectorRegistry()
@@ -85,7 +86,7 @@ async def run_monitor(
     with _ignoring_second_sigterm():
         try:
             app = monitor_app(loop, registry=registry, token=token)
-            await serve_beside(app, listener, _both(loop))
+            await serve_beside(app, listener, _both(loop), tls=tls)
         finally:
             await loop.finish()
             if loop.reporter is not None:

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Respons
 from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from deploy.common.http_server import BodyLimit, MutualTls, bearer, server_of
+from deploy.common.http_server import BodyLimit, ServerTls, bearer, server_of
 from deploy.node_agent.agent import TICK_S, NodeAgent
 from deploy.node_agent.cap_lease import HeldByAnotherError
 from deploy.node_agent.gpu.errors import NotSupportedError, OutOfRangeError
@@ -172,7 +172,7 @@ async def run_agent(
     *,
     token: str | None,
     gpus: GpuNode | None = None,
-    tls: MutualTls | None = None,
+    tls: ServerTls | None = None,
     beside: AbstractContextManager[None] | None = None,
 ) -> None:
     """Run the agent of a node until it is stopped, and `beside` with it."""

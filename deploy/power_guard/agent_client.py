@@ -57,7 +57,7 @@ class _PendingCommand:
 
     path: Path
     method: str
-    url: str
+    where: str
     body: Beat
 
 
@@ -71,12 +71,17 @@ class Agents:
         token: str | None,
         metrics: GuardMetrics,
         steady_s: Callable[[], float] = time.monotonic,
+        server_name: str | None = None,
     ) -> None:
+        """`server_name`: in the agents' certificates, where their URLs contain addresses."""
+        self._extensions = {"sni_hostname": server_name} if server_name else {}
         self._config = config
         trusted = trust_of(config.agent_tls)
-        self._clients = {agent.url: _client(trusted) for agent in config.agents}
+        self._trusted = trusted
+        self._urls = [agent.url for agent in config.agents]
+        self._clients = {url: client_of(trusted) for url in self._urls}
         if config.meter is not None:
-            self._clients.setdefault(config.meter, _client(trusted if config.agent_tls is None else trust_of(None)))
+            self._clients.setdefault(config.meter, client_of(trusted if config.agent_tls is None else trust_of(None)))
         self._in_flight: dict[Hashable, asyncio.Task[None]] = {}
         self._metered: Reading | None = None
         self._unreachable: set[str] = set()  # whose last request failed
@@ -95,6 +100,16 @@ class Agents:
         await asyncio.gather(*self._in_flight.values(), return_exceptions=True)
         for client in self._clients.values():
             await client.aclose()
+
+    async def move(self, urls: Mapping[str, str]) -> None:
+        """Use these URLs for the named agents; a request in flight to an old one ends with an error."""
+        for at, agent in enumerate(self._config.agents):
+            before, url = self._urls[at], urls.get(agent.name, self._urls[at])
+            if url != before:
+                self._clients.setdefault(url, client_of(self._trusted))
+                self._urls[at] = url
+                if before not in self._urls:
+                    await self._clients.pop(before).aclose()
 
     async def poll(self) -> Reading | None:
         """Poll every agent, and the row's own meter if there is one; return its newest reading.
@@ -143,16 +158,15 @@ class Agents:
         return [(key, pending) for key, pending in self._pending.items() if pending.path is path]
 
     def _queue(self, at: int, path: Path, method: str, where: str, body: Beat) -> None:
-        agent = self._config.agents[at]
-        self._pending[at, path] = _PendingCommand(path, method, agent.url.rstrip("/") + where, body)
+        self._pending[at, path] = _PendingCommand(path, method, where, body)
 
     async def _poll_agent(self, at: int, agent: AgentEntry) -> None:
         sent_s = self._steady_s()
-        base = agent.url.rstrip("/")
+        url = self._urls[at]
         if self._acting:
-            response = await self._request(agent.url, "POST", base + BEAT_PATH, self._beat)
+            response = await self._request(url, "POST", url.rstrip("/") + BEAT_PATH, self._beat)
         else:
-            response = await self._request(agent.url, "GET", base + TELEMETRY_PATH, None)
+            response = await self._request(url, "GET", url.rstrip("/") + TELEMETRY_PATH, None)
         if response is not None:
             self._note(at, agent, response, sent_s)
 
@@ -173,8 +187,8 @@ class Agents:
 
     async def _send_one(self, key: tuple[int, Path], pending: _PendingCommand) -> None:
         sent_s = self._steady_s()
-        agent = self._config.agents[key[0]]
-        response = await self._request(agent.url, pending.method, pending.url, pending.body)
+        url = self._urls[key[0]]
+        response = await self._request(url, pending.method, url.rstrip("/") + pending.where, pending.body)
         result = "ok" if response is not None else "failed"
         self._metrics.actuated(pending.path, result, duration_s=self._steady_s() - sent_s)
         if response is not None and self._pending.get(key) is pending:
@@ -185,7 +199,9 @@ class Agents:
         headers = self._headers | ({"Content-Type": "application/json"} if content else {})
         try:
             async with asyncio.timeout(PATIENCE * self._config.answer_s):
-                response = await self._clients[url_key].request(method, url, content=content, headers=headers)
+                response = await self._clients[url_key].request(
+                    method, url, content=content, headers=headers, extensions=self._extensions
+                )
                 response.raise_for_status()
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             if url_key not in self._unreachable:  # once, not at every reconcile
@@ -210,7 +226,7 @@ class Agents:
         self.reports[at] = AgentReport(sent_s - report_.age_s, report_)
 
 
-def _client(trusted: ssl.SSLContext) -> httpx.AsyncClient:
+def client_of(trusted: ssl.SSLContext) -> httpx.AsyncClient:
     """Build a client that keeps its connection and ignores the environment: a proxy must not delay a brake."""
     limits = httpx.Limits(max_connections=4, max_keepalive_connections=4, keepalive_expiry=60.0)
     return httpx.AsyncClient(limits=limits, timeout=None, trust_env=False, verify=trusted)  # noqa: S113 - bounded above

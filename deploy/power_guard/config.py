@@ -28,6 +28,22 @@ class AgentEntry(Frozen):
     model: Name = BLOOM_A100.name
 
 
+class AgentDiscovery(Frozen):
+    """A headless Service whose addresses are those of the row's agents; each agent reports the name of its node.
+
+    Only DNS is used, so the guard needs no rights on Kubernetes.
+    """
+
+    service: Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]+$", max_length=253)]
+    port: Annotated[int, Field(ge=1, le=65_535)] = 9403
+    scheme: Literal["http", "https"] = "http"
+    server_name: Annotated[str, Field(max_length=253)] = ""  # in the agents' certificates; empty: the service
+    duty: Literal["low", "high", "training"] = "high"
+    model: Name = BLOOM_A100.name
+    every_s: Annotated[float, Field(ge=1, le=3600)] = 10.0
+    forget_s: Annotated[float, Field(ge=0, le=86_400)] = 600.0  # a server without agent counts with its worst case
+
+
 class BudgetsFrom(Frozen):
     """The API that has the row's budget, and the period of fetches."""
 
@@ -39,7 +55,8 @@ class BudgetsFrom(Frozen):
 class GuardFile(Frozen):
     row: Name  # the power domain that budgets name
     settings: GuardSettings
-    agents: Annotated[tuple[AgentEntry, ...], Field(min_length=1, max_length=MAX_SERVERS)]
+    agents: Annotated[tuple[AgentEntry, ...], Field(max_length=MAX_SERVERS)] = ()
+    discover: AgentDiscovery | None = None  # in place of a list of agents
     models: tuple[ServerModel, ...] = ()  # in addition to the built-in ones
     training: Draw | None = None  # of a server that trains, at the plug
     mode: ActuationMode = ActuationMode.OBSERVE
@@ -70,6 +87,10 @@ class GuardFile(Frozen):
         fetched = self.budgets_from.token_file if self.budgets_from else None
         return tuple(path for path in (self.agent_token_file, self.budget_token_file, fetched) if path)
 
+    def with_agents(self, agents: tuple[AgentEntry, ...]) -> Self:
+        """Return the file with these agents in place of the discovery."""
+        return self.model_validate(dict(self) | {"agents": agents, "discover": None})
+
     def servers(self) -> Row:
         models = self.known_models
         names = sorted({agent.model for agent in self.agents})
@@ -81,6 +102,13 @@ class GuardFile(Frozen):
         )
 
     def _violations(self) -> Iterator[Violation]:
+        if bool(self.agents) == (self.discover is not None):
+            yield ("agents",), "expected either at least one agent, or discover"
+        if self.discover is not None and self.discover.model not in self.known_models:
+            known = ", ".join(sorted(self.known_models))
+            yield ("discover", "model"), f"unknown model {self.discover.model!r}; known: {known}"
+        if self.discover is not None and (self.agent_tls is not None) != (self.discover.scheme == "https"):
+            yield ("discover", "scheme"), f"expected https exactly with agent_tls, got {self.discover.scheme}"
         if self.policy not in POLICY_NAMES:
             yield ("policy",), f"must be one of {', '.join(POLICY_NAMES)}, got {self.policy!r}"
         if self.lease_s < 2 * self.settings.period_s:

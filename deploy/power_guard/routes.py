@@ -70,6 +70,17 @@ def guard_app(loop: GuardLoop, *, registry: CollectorRegistry, budget_token: str
     return app
 
 
+def waiting_app(row: str) -> FastAPI:
+    """Build the application of a guard that has not found its first agent."""
+    app = FastAPI(title="Fleetwright guard", openapi_url=None)
+
+    @app.get("/healthz")
+    async def healthz() -> dict[str, str]:
+        return {"status": f"no agent of {row} responds yet"}
+
+    return app
+
+
 def in_force(loop: GuardLoop) -> BudgetInForce:
     """Return the last accepted budget at this moment."""
     if loop.budget is None:

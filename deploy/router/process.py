@@ -19,6 +19,7 @@ from pydantic import Field, ValidationError, model_validator
 from deploy.common.backoff import Backoff
 from deploy.common.clock import Clock
 from deploy.common.errors import PlanUnusableError
+from deploy.common.http_server import ServerTls
 from deploy.common.kubernetes_client import KubernetesAccess, kubernetes_server
 from deploy.router.errors import UpstreamError
 from deploy.router.metrics import PrometheusBackend
@@ -203,7 +204,12 @@ async def follow(router: Router, file: TableFile, *, clock: Clock) -> None:
 
 
 async def run_router(
-    config: RouterFile, listener: socket.socket, *, registry: CollectorRegistry, clock: Clock | None = None
+    config: RouterFile,
+    listener: socket.socket,
+    *,
+    registry: CollectorRegistry,
+    clock: Clock | None = None,
+    tls: ServerTls | None = None,
 ) -> None:
     """Serve until SIGTERM, and then until every request in flight has its response."""
     clock, file = clock or Clock(), TableFile(config.table_file)
@@ -224,7 +230,7 @@ async def run_router(
         router.set_power_source(config.watts)
         following = asyncio.create_task(follow(router, file, clock=clock))
         try:
-            await _server(router).serve(sockets=[listener])
+            await _server(router, tls=tls).serve(sockets=[listener])
         finally:
             following.cancel()
 
@@ -249,9 +255,11 @@ def _reason(error: Exception) -> str:
     return type(error).__name__
 
 
-def _server(router: Router) -> uvicorn.Server:
+def _server(router: Router, *, tls: ServerTls | None) -> uvicorn.Server:
     config = uvicorn.Config(
         router,
+        ssl_certfile=tls and tls.certificate,
+        ssl_keyfile=tls and tls.key,
         log_config=None,
         access_log=False,
         server_header=False,

@@ -139,11 +139,13 @@ def test_prometheus_scrapes_agents_over_tls_with_their_token(helm3: Helm) -> Non
 
 
 def test_the_guard_of_the_release_presents_a_certificate_to_agents(helm3: Helm) -> None:
-    row = ["--set-json", 'guard.config.agents=[{"name": "n1", "url": "https://n1.invalid:9403"}]']
-    objects = render(helm3, *GUARD, *row, *TLS, "--set", "guard.agentTls.existingSecret=guard-tls")
+    row = ["--set-json", 'powerGuards.row-a.config.agents=[{"name": "n1", "url": "https://n1.invalid:9403"}]']
+    objects = render(helm3, *GUARD, *row, *TLS, "--set", "powerGuards.row-a.agentTls.existingSecret=guard-tls")
     tls = guard_file(objects).agent_tls
     assert tls is not None
-    (mount,) = (m for m in container(one(objects, "Deployment", "-guard"))["volumeMounts"] if m["name"] == "agent-tls")
+    (mount,) = (
+        m for m in container(one(objects, "Deployment", "-guard-row-a"))["volumeMounts"] if m["name"] == "agent-tls"
+    )
     assert {path.parent.as_posix() for path in (tls.authority, tls.certificate, tls.key)} == {mount["mountPath"]}
 
 
@@ -161,8 +163,8 @@ def test_the_objects_of_the_agent_are_valid(helm3: Helm, version: str, values: l
     [
         (["--set", "agent.enabled=true"], "agent.token.existingSecret and agent.tls.existingSecret are empty"),
         ([*ACT, "--set", "agent.terminationGracePeriodSeconds=29"], "is 29: allowed with agent.act are 30 to 3600"),
-        ([*ON, *GUARD], "guard.agentToken.existingSecret is empty"),
-        ([*TLS, *GUARD], "guard.agentTls.existingSecret is empty"),
+        ([*ON, *GUARD], "powerGuards.row-a.agentToken.existingSecret is empty"),
+        ([*TLS, *GUARD], "powerGuards.row-a.agentTls.existingSecret is empty"),
         ([*ON, "--set", "agent.device=redfish"], "device"),
         ([*ON, "--set", "agent.network=pod"], "network"),
         ([*ON, "--set", "agent.state.hostPath=var/lib"], "hostPath"),

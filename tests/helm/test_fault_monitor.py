@@ -13,19 +13,21 @@ from tests.helm.chart import Object, container, kinds, one, render
 from tests.testbed.helm import Helm, HelmError
 
 JOB = {"name": "llm-7b", "nodes": 4, "ranks_per_node": 8}
-ON = ["--set", "faultMonitor.enabled=true", "--set-json", f"faultMonitor.job={json.dumps(JOB)}"]
-NAMED = ["--set-json", 'faultMonitor.names=["gpu-[1-4]"]']
-REPORTING = [*NAMED, "--set", "faultMonitor.apiToken.existingSecret=api"]
-WITH_TOKEN = ["--set", "faultMonitor.recorderToken.existingSecret=recorders"]
+ON = [
+    *("--set-json", f"faultMonitors.llm-7b.job={json.dumps(JOB)}"),
+    *("--set", "faultMonitors.llm-7b.recorderToken.existingSecret=recorders"),
+]
+NAMED = ["--set-json", 'faultMonitors.llm-7b.names=["gpu-[1-4]"]']
+REPORTING = [*NAMED, "--set", "faultMonitors.llm-7b.apiToken.existingSecret=api"]
 
 
 def config_file(objects: list[Object], name: str) -> str:
-    text: str = one(objects, "ConfigMap", "-fault-monitor")["data"][name]
+    text: str = one(objects, "ConfigMap", "-fault-monitor-llm-7b")["data"][name]
     return text
 
 
 def arguments(objects: list[Object]) -> list[str]:
-    found: list[str] = container(one(objects, "Deployment", "-fault-monitor"))["args"]
+    found: list[str] = container(one(objects, "Deployment", "-fault-monitor-llm-7b"))["args"]
     return found
 
 
@@ -41,17 +43,17 @@ def test_the_files_match_the_values(helm3: Helm) -> None:
     assert names.of(file) == ("gpu-1", "gpu-2", "gpu-3", "gpu-4")
 
 
-@pytest.mark.parametrize("more", [[], WITH_TOKEN, REPORTING, [*WITH_TOKEN, *REPORTING]])
+@pytest.mark.parametrize("more", [[], REPORTING])
 def test_the_command_line_accepts_every_argument_and_every_file_is_mounted(helm3: Helm, more: list[str]) -> None:
     objects = render(helm3, *ON, *more)
     args = arguments(objects)
     done = CliRunner().invoke(app, [*args, "--help"])
     assert done.exit_code == 0, done.output
-    mounts = container(one(objects, "Deployment", "-fault-monitor"))["volumeMounts"]
+    mounts = container(one(objects, "Deployment", "-fault-monitor-llm-7b"))["volumeMounts"]
     folders = {Path(mount["mountPath"]) for mount in mounts}
     files = [Path(argument) for argument in args if argument.startswith("/")]
     assert {path if path in folders else path.parent for path in files} <= folders
-    assert ("--token-file" in args) is (WITH_TOKEN[0] in more and WITH_TOKEN[1] in more)
+    assert "--token-file" in args
     assert ("--report" in args) is (REPORTING[-1] in more)
 
 
@@ -62,7 +64,7 @@ def test_the_fault_monitor_reports_to_the_api_and_reaches_no_other_service(helm3
     assert url == f"http://{api['metadata']['name']}:{api['spec']['ports'][0]['port']}"
 
     def ports(objects: list[Object]) -> set[int]:
-        egress = one(objects, "NetworkPolicy", "-fault-monitor")["spec"]["egress"]
+        egress = one(objects, "NetworkPolicy", "-fault-monitor-llm-7b")["spec"]["egress"]
         return {each["port"] for rule in egress for each in rule["ports"]}
 
     assert (ports(objects), ports(render(helm3, *ON))) == ({53, 8400}, {53})
@@ -71,34 +73,34 @@ def test_the_fault_monitor_reports_to_the_api_and_reaches_no_other_service(helm3
 def test_recorders_may_send_from_the_namespace_of_the_job(helm3: Helm) -> None:
     peers = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "training"}}}]
     objects = render(helm3, *ON, "--set-json", f"networkPolicy.faultMonitorFrom={json.dumps(peers)}")
-    (ingress,) = one(objects, "NetworkPolicy", "-fault-monitor")["spec"]["ingress"]
+    (ingress,) = one(objects, "NetworkPolicy", "-fault-monitor-llm-7b")["spec"]["ingress"]
     assert peers[0] in ingress["from"]
-    (port,) = container(one(objects, "Deployment", "-fault-monitor"))["ports"]
+    (port,) = container(one(objects, "Deployment", "-fault-monitor-llm-7b"))["ports"]
     assert [each["port"] for each in ingress["ports"]] == [port["containerPort"]] == [9404]
-    (served,) = one(objects, "Service", "-fault-monitor")["spec"]["ports"]
+    (served,) = one(objects, "Service", "-fault-monitor-llm-7b")["spec"]["ports"]
     assert (served["port"], served["targetPort"]) == (9404, port["name"])
 
 
 def test_one_replica_runs_at_a_time_and_restarts_when_a_file_changes(helm3: Helm) -> None:
     def deployment(*more: str) -> Object:
-        return dict(one(render(helm3, *ON, *more), "Deployment", "-fault-monitor")["spec"])
+        return dict(one(render(helm3, *ON, *more), "Deployment", "-fault-monitor-llm-7b")["spec"])
 
     def checksum(*more: str) -> str:
         return str(deployment(*more)["template"]["metadata"]["annotations"]["checksum/config"])
 
     assert (deployment()["replicas"], deployment()["strategy"]) == (1, {"type": "Recreate"})
     assert checksum() == checksum()
-    assert len({checksum(), checksum(*NAMED), checksum("--set", "faultMonitor.job.nodes=5")}) == 3
+    assert len({checksum(), checksum(*NAMED), checksum("--set", "faultMonitors.llm-7b.job.nodes=5")}) == 3
 
 
 def test_bundles_persist_on_a_given_claim(helm3: Helm) -> None:
     def volume(*more: str) -> Object:
-        pod = one(render(helm3, *ON, *more), "Deployment", "-fault-monitor")["spec"]["template"]["spec"]
+        pod = one(render(helm3, *ON, *more), "Deployment", "-fault-monitor-llm-7b")["spec"]["template"]["spec"]
         (found,) = (volume for volume in pod["volumes"] if volume["name"] == "bundles")
         return dict(found)
 
     assert volume()["emptyDir"] == {"sizeLimit": "1Gi"}
-    assert volume("--set", "faultMonitor.bundles.existingClaim=proofs")["persistentVolumeClaim"] == {
+    assert volume("--set", "faultMonitors.llm-7b.bundles.existingClaim=proofs")["persistentVolumeClaim"] == {
         "claimName": "proofs"
     }
 
@@ -106,16 +108,19 @@ def test_bundles_persist_on_a_given_claim(helm3: Helm) -> None:
 def test_the_fault_monitor_is_scraped_by_a_pod_monitor(helm3: Helm) -> None:
     objects = render(helm3, *ON, "--set", "monitoring.serviceMonitor.enabled=true")
     assert "PodMonitor" in kinds(objects)
-    (endpoint,) = one(objects, "PodMonitor", "-fault-monitor")["spec"]["podMetricsEndpoints"]
+    (endpoint,) = one(objects, "PodMonitor", "-fault-monitor-llm-7b")["spec"]["podMetricsEndpoints"]
     assert endpoint["path"] == "/metrics"
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["--set", "faultMonitor.enabled=true"], "faultMonitor.enabled is true, but faultMonitor.job has no nodes"),
-        ([*ON, *REPORTING[2:]], "faultMonitor.apiToken.existingSecret is set, but faultMonitor.names is empty"),
-        ([*ON, "--set", "faultMonitor.jobs=5"], "dditional propert.*jobs"),
+        (["--set-json", "faultMonitors.llm-7b={}"], "faultMonitors.llm-7b.job has no nodes"),
+        (
+            [*ON, *REPORTING[2:]],
+            "faultMonitors.llm-7b.apiToken.existingSecret is set, but faultMonitors.llm-7b.names is empty",
+        ),
+        ([*ON, "--set", "faultMonitors.llm-7b.jobs=5"], "dditional propert.*jobs"),
     ],
 )
 def test_inconsistent_values_are_refused(helm: Helm, given: list[str], message: str) -> None:

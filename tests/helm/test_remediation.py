@@ -21,8 +21,8 @@ from tests.testbed.helm import Helm, HelmError
 
 RAY_PODS: Object = {"podSelector": {"matchLabels": {"ray.io/cluster": "train"}}}
 MONITORING: Object = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
-PEERS = ["--set-json", f"networkPolicy.remediationPeers={json.dumps([RAY_PODS])}"]
-AT = ["--set", "remediation.enabled=true", "--set", "remediation.rayAddress=train-head-svc:6379"]
+PEERS = ["--set-json", f"remediators.train.rayPeers={json.dumps([RAY_PODS])}"]
+AT = ["--set", "remediators.train.rayAddress=train-head-svc:6379"]
 ON = [*AT, *PEERS]
 ECHO = '#!/bin/sh\nprintf "%s\\n" "$(basename "$0")" "$@" --end--\n'
 
@@ -33,7 +33,7 @@ def commands(objects: list[Object], folder: Path) -> list[list[str]]:
         program = folder / name
         program.write_text(ECHO)
         program.chmod(0o755)
-    controller = one(objects, "Deployment", "-remediation")
+    controller = one(objects, "Deployment", "-remediation-train")
     plain = {name: value for name, value in environment(controller).items() if isinstance(value, str)}
     controller_container = container(controller)
     done = subprocess.run(
@@ -51,7 +51,7 @@ def test_remediation_is_off_by_default(helm3: Helm) -> None:
 
 
 @pytest.mark.parametrize(
-    "more", [[], ["--set", "remediation.act=true", "--set", "remediation.extraArgs={--no-monitor}"]]
+    "more", [[], ["--set", "remediators.train.act=true", "--set", "remediators.train.extraArgs={--no-monitor}"]]
 )
 def test_the_pod_joins_the_ray_cluster_before_the_controller_starts(
     helm3: Helm, tmp_path: Path, more: list[str]
@@ -83,17 +83,22 @@ def test_the_node_of_the_controller_is_no_spare_and_not_counted_in_budgets(helm3
 
 def test_the_controller_has_the_url_and_a_token_of_the_api(helm3: Helm, tmp_path: Path) -> None:
     objects = render(
-        helm3, *ON, "--set", "remediation.token.existingSecret=remediation", "--set", "remediation.token.key=own"
+        helm3,
+        *ON,
+        "--set",
+        "remediators.train.token.existingSecret=remediation",
+        "--set",
+        "remediators.train.token.key=own",
     )
     _joins, runs = commands(objects, tmp_path)
     service = one(objects, "Service", "-api")
     assert runs[runs.index("--url") + 1] == f"http://{service['metadata']['name']}:8400"
-    spec = one(objects, "Deployment", "-remediation")["spec"]["template"]["spec"]
+    spec = one(objects, "Deployment", "-remediation-train")["spec"]["template"]["spec"]
     (token,) = (volume["secret"] for volume in spec["volumes"] if "secret" in volume)
     assert (token["secretName"], token["items"]) == ("remediation", [{"key": "own", "path": "token"}])
     (mount,) = (
         mount
-        for mount in container(one(objects, "Deployment", "-remediation"))["volumeMounts"]
+        for mount in container(one(objects, "Deployment", "-remediation-train"))["volumeMounts"]
         if mount["name"] == "token"
     )
     assert runs[runs.index("--token-file") + 1] == f"{mount['mountPath']}/token"
@@ -102,7 +107,7 @@ def test_the_controller_has_the_url_and_a_token_of_the_api(helm3: Helm, tmp_path
 def test_probes_and_monitor_use_the_metrics_port(helm3: Helm, tmp_path: Path) -> None:
     objects = render(helm3, *ON, "--set", "bindAddress=::", profile=POSTGRES)
     _joins, runs = commands(objects, tmp_path)
-    controller = container(one(objects, "Deployment", "-remediation"))
+    controller = container(one(objects, "Deployment", "-remediation-train"))
     ((name, port),) = ((each["name"], each["containerPort"]) for each in controller["ports"])
     assert runs[runs.index("--metrics-host") + 1 :][:3] == ["::", "--metrics-port", str(port)]
     probes = [controller[f"{kind}Probe"] for kind in ("startup", "liveness", "readiness")]
@@ -110,15 +115,15 @@ def test_probes_and_monitor_use_the_metrics_port(helm3: Helm, tmp_path: Path) ->
     assert (
         probes[0]["periodSeconds"] * probes[0]["failureThreshold"] >= 120
     )  # Ray starts and joins the cluster, then the controller joins Ray
-    monitor = one(objects, "PodMonitor", "-remediation")["spec"]
-    labels = one(objects, "Deployment", "-remediation")["spec"]["template"]["metadata"]["labels"]
+    monitor = one(objects, "PodMonitor", "-remediation-train")["spec"]
+    labels = one(objects, "Deployment", "-remediation-train")["spec"]["template"]["metadata"]["labels"]
     assert monitor["selector"]["matchLabels"].items() <= labels.items()
     assert [(each["port"], each["path"]) for each in monitor["podMetricsEndpoints"]] == [(name, "/metrics")]
 
 
 def test_the_network_policy_allows_the_api_the_ray_cluster_and_scrapes(helm3: Helm) -> None:
     objects = render(helm3, *ON, "--set-json", f"networkPolicy.metricsFrom={json.dumps([MONITORING])}")
-    policy = one(objects, "NetworkPolicy", "-remediation")["spec"]
+    policy = one(objects, "NetworkPolicy", "-remediation-train")["spec"]
     cluster, metrics = policy["ingress"]
     assert cluster == {"from": [RAY_PODS]}
     assert metrics == {"from": [{"podSelector": {}}, MONITORING], "ports": [{"protocol": "TCP", "port": 9407}]}
@@ -130,7 +135,7 @@ def test_the_network_policy_allows_the_api_the_ray_cluster_and_scrapes(helm3: He
 @pytest.mark.parametrize("version", KUBERNETES_VERSIONS)
 def test_the_objects_are_valid_and_the_pod_is_restricted(helm3: Helm, version: str) -> None:
     objects = [
-        item for item in render(helm3, *ON, profile=POSTGRES) if item["metadata"]["name"].endswith("-remediation")
+        item for item in render(helm3, *ON, profile=POSTGRES) if item["metadata"]["name"].endswith("-remediation-train")
     ]
     assert {item["kind"] for item in objects} == {"Deployment", "NetworkPolicy", "PodMonitor", "ServiceAccount"}
     for item in (item for item in objects if item["apiVersion"] != PROMETHEUS_OPERATOR):
@@ -146,10 +151,10 @@ def test_the_objects_are_valid_and_the_pod_is_restricted(helm3: Helm, version: s
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["--set", "remediation.enabled=true", *PEERS], "remediation.rayAddress is empty"),
-        (AT, "networkPolicy.remediationPeers is empty"),
-        ([*ON, "--set", "remediation.rayAddress=ray://train:10001"], "rayAddress"),
-        ([*ON, "--set", "remediation.periodSeconds=0"], "periodSeconds"),
+        (PEERS, "remediators.train.rayAddress is empty"),
+        (AT, "remediators.train.rayPeers is empty"),
+        ([*ON, "--set", "remediators.train.rayAddress=ray://train:10001"], "rayAddress"),
+        ([*ON, "--set", "remediators.train.periodSeconds=0"], "periodSeconds"),
     ],
 )
 def test_inconsistent_values_are_refused(helm: Helm, given: list[str], message: str) -> None:
@@ -158,4 +163,4 @@ def test_inconsistent_values_are_refused(helm: Helm, given: list[str], message: 
 
 
 def test_without_a_network_policy_no_peers_are_required(helm3: Helm) -> None:
-    assert one(render(helm3, *AT, "--set", "networkPolicy.enabled=false"), "Deployment", "-remediation")
+    assert one(render(helm3, *AT, "--set", "networkPolicy.enabled=false"), "Deployment", "-remediation-train")

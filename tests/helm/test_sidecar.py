@@ -77,9 +77,9 @@ def test_the_recorder_sends_to_the_fault_monitor_of_the_values(helm3: Helm, tmp_
     profile = tmp_path / "monitor.yaml"
     profile.write_text(yaml.safe_dump(values))
     objects = render(helm3, release="fleetwright", profile=profile)
-    service = one(objects, "Service", "-fault-monitor")
+    service = one(objects, "Service", "-fault-monitor-llm-7b")
     url = f"http://{service['metadata']['name']}.fleetwright:{service['spec']['ports'][0]['port']}"
     assert f"--send {url} " in RECORDER["args"][0]
-    job = JobConfig.model_validate(values["faultMonitor"]["job"])
+    job = JobConfig.model_validate(values["faultMonitors"]["llm-7b"]["job"])
     assert (job.nodes, job.ranks_per_node) == (one(MANIFEST, "Job")["spec"]["completions"], 8)
     assert "--ranks-per-node 8 " in RECORDER["args"][0]

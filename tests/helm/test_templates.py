@@ -138,18 +138,22 @@ def test_names_are_derived_from_the_release(helm3: Helm, release: str, values: l
     assert [item["metadata"]["name"] for item in services] == [expected]
 
 
+DIGEST = f"sha256:{'a' * 64}"
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        (["image.tag=1.2.3"], "fleetwright:1.2.3"),
-        (["image.registry=registry.invalid:5000/team"], "registry.invalid:5000/team/fleetwright:0.2.0"),
-        (["image.tag=1.2.3", f"image.digest=sha256:{'a' * 64}"], f"fleetwright@sha256:{'a' * 64}"),
+        (["image.tag=1.2.3"], {"fleetwright:1.2.3-api"}),
+        (["image.registry=registry.invalid:5000/team"], {"registry.invalid:5000/team/fleetwright:0.2.0-api"}),
+        (["image.suffixes.api="], {"fleetwright:0.2.0"}),
+        (["image.tag=1.2.3", f"image.digests.api={DIGEST}"], {f"fleetwright@{DIGEST}"}),
     ],
 )
-def test_all_containers_run_the_same_image(helm3: Helm, values: list[str], expected: str) -> None:
+def test_all_containers_of_a_target_run_the_same_image(helm3: Helm, values: list[str], expected: set[str]) -> None:
     objects = _everything(helm3, *(argument for value in values for argument in ("--set", value)))
     images = {each["image"] for _, template in pod_templates(objects) for each in template["spec"]["containers"]}
-    assert images == {expected}
+    assert images == expected
 
 
 def _everything(helm: Helm, *arguments: str, release: str = "demo") -> list[Object]:

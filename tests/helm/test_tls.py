@@ -18,7 +18,7 @@ TLS = (
     *test_remediation.ON,
 )
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
-CALLERS = ("-controller", "-guard", "-fault-monitor", "-remediation")
+CALLERS = ("-controller", "-guard-row-a", "-fault-monitor-llm-7b", "-remediation-train")
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_every_caller_uses_https_and_trusts_the_authority(objects: list[Object],
 
 
 def test_no_url_of_the_api_is_plain_http(objects: list[Object]) -> None:
-    guard_file = base64.b64decode(one(objects, "Secret", "-guard")["data"]["guard.json"]).decode()
+    guard_file = base64.b64decode(one(objects, "Secret", "-guard-row-a")["data"]["guard.json"]).decode()
     text = json.dumps(objects) + guard_file
     assert "http://demo-fleetwright-api" not in text
     assert text.count("https://demo-fleetwright-api") >= len(CALLERS) + 1  # and the test of the release

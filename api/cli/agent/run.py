@@ -19,7 +19,7 @@ from api.cli.common.files import read_file
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import LogLevel, LogLevelOption
 from api.cli.common.sockets import HostOption, listen, read_secret, require_loopback_or_token
-from deploy.common.http_server import MutualTls, unix_listener
+from deploy.common.http_server import ServerTls, unix_listener
 from deploy.common.logs import configure_logs
 from deploy.node_agent.agent import NodeAgent
 from deploy.node_agent.gpu.factory import (
@@ -134,7 +134,7 @@ def _check_name(server: str) -> None:
         raise InputError(f"SERVER: must have 1 to 200 characters, got {len(server)}") from error
 
 
-def _mutual_tls(certificate: Path | None, key: Path | None, authority: Path | None) -> MutualTls | None:
+def _mutual_tls(certificate: Path | None, key: Path | None, authority: Path | None) -> ServerTls | None:
     """Require all three files or none, and check them before anything starts."""
     if certificate is None and key is None and authority is None:
         return None
@@ -146,11 +146,11 @@ def _mutual_tls(certificate: Path | None, key: Path | None, authority: Path | No
         context.load_verify_locations(authority)
     except OSError as error:
         raise InputError(f"--tls-cert, --tls-key, --client-ca: {error.strerror or error}") from error
-    return MutualTls(certificate, key, authority)
+    return ServerTls(certificate, key, authority)
 
 
 def _listener(
-    path: Path | None, *, group: bool, host: str, port: int, token: str | None, tls: MutualTls | None
+    path: Path | None, *, group: bool, host: str, port: int, token: str | None, tls: ServerTls | None
 ) -> socket.socket:
     if path is not None:
         try:
@@ -182,7 +182,7 @@ def _closing_on_failure(listener: socket.socket) -> Iterator[None]:
         raise
 
 
-def _where(listener: socket.socket, *, tls: MutualTls | None) -> str:
+def _where(listener: socket.socket, *, tls: ServerTls | None) -> str:
     if listener.family == socket.AF_UNIX:
         return str(listener.getsockname())
     address, number = listener.getsockname()[:2]

@@ -2,6 +2,7 @@
 
 import ipaddress
 import socket
+import ssl
 from pathlib import Path
 from typing import Annotated
 
@@ -9,8 +10,14 @@ import typer
 
 from api.cli.common.errors import InputError, input_errors
 from deploy.common.credentials import TokenFileError, read_token_file
+from deploy.common.http_server import ServerTls
 
 HostOption = Annotated[str, typer.Option(metavar="HOST", help="Address to listen on.")]
+
+TlsCertOption = Annotated[
+    Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate for HTTPS.", show_default="none: HTTP")
+]
+TlsKeyOption = Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key.", show_default="none")]
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -28,6 +35,23 @@ def listen(host: str, port: int) -> socket.socket:
             listener.close()
         raise InputError(f"cannot listen on {host} port {port}: {error.strerror}") from error
     return listener
+
+
+def server_tls(certificate: Path | None, key: Path | None) -> ServerTls | None:
+    """Require both files or none, and check them before anything starts."""
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        raise InputError("--tls-cert and --tls-key: expected both or neither")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+    except OSError as error:
+        raise InputError(f"--tls-cert, --tls-key: {error.strerror or error}") from error
+    return ServerTls(certificate, key)
+
+
+def scheme_of(tls: ServerTls | None) -> str:
+    return "http" if tls is None else "https"
 
 
 def read_secret(path: Path | None) -> str | None:

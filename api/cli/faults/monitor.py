@@ -12,7 +12,16 @@ from api.cli.common.errors import InputError, input_errors
 from api.cli.common.files import read_file, violations_of
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import LogLevel, LogLevelOption
-from api.cli.common.sockets import HostOption, listen, read_secret, require_loopback_or_token
+from api.cli.common.sockets import (
+    HostOption,
+    TlsCertOption,
+    TlsKeyOption,
+    listen,
+    read_secret,
+    require_loopback_or_token,
+    scheme_of,
+    server_tls,
+)
 from api.client import AsyncClient, ClientSettingsError, token_from_file
 from deploy.common.logs import configure_logs
 from deploy.fault_monitor.job_config import JobConfig, NodeNames
@@ -42,6 +51,8 @@ def monitor(
     ] = None,
     host: HostOption = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65_535, help="To listen on; 0: any free one.")] = 9404,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
     log_level: LogLevelOption = LogLevel.WARNING,
 ) -> None:
     """Diagnose a live job from its recorders.
@@ -51,16 +62,16 @@ def monitor(
     """
     file = read_file(job, JobConfig)
     report_to = _report_to(file, report, report_token_file, names)
-    token = read_secret(token_file)
+    token, tls = read_secret(token_file), server_tls(tls_cert, tls_key)
     listener = listen(host, port)
     require_loopback_or_token(listener, host=host, token=token)
     if bundles is not None:
         with input_errors(OSError, prefix=f"--bundles {bundles}: "):
             bundles.mkdir(parents=True, exist_ok=True)
     address, number = listener.getsockname()[:2]
-    note(f"fault monitor of {file.name}: {file.nodes} nodes; http://{address}:{number}/metrics")
+    note(f"fault monitor of {file.name}: {file.nodes} nodes; {scheme_of(tls)}://{address}:{number}/metrics")
     configure_logs(level=log_level)
-    asyncio.run(run_monitor(file, listener, token=token, out=sys.stdout, bundles=bundles, report_to=report_to))
+    asyncio.run(run_monitor(file, listener, token=token, out=sys.stdout, bundles=bundles, report_to=report_to, tls=tls))
 
 
 def _report_to(file: JobConfig, url: str | None, token_file: Path | None, names: Path | None) -> ReportTarget | None:

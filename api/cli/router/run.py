@@ -13,7 +13,7 @@ from api.cli.common.files import read_file
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.metrics_port import served_metrics
 from api.cli.common.options import LogLevel, LogLevelOption
-from api.cli.common.sockets import HostOption, listen
+from api.cli.common.sockets import HostOption, TlsCertOption, TlsKeyOption, listen, scheme_of, server_tls
 from deploy.common.logs import configure_logs
 from deploy.common.topology_discovery import UnusableSourceError
 from deploy.router.process import RouterFile, run_router
@@ -28,6 +28,8 @@ def router(
     host: HostOption = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65_535, help="For callers; 0: any free one.")] = 9405,
     metrics_port: Annotated[int, typer.Option(metavar="PORT", min=1, max=65_535, help="Of /metrics.")] = 9406,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
     log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
     """Send each request to the deployment that its plan assigns.
@@ -37,12 +39,13 @@ def router(
     """
     file = read_file(config, RouterFile)
     table = read_file(file.table_file, RoutingTable)
+    tls = server_tls(tls_cert, tls_key)
     listener = listen(host, port)
     registry = CollectorRegistry()
     address, number = listener.getsockname()[:2]
     routes = ", ".join(sorted(table.routes))
     with served_metrics(host, metrics_port, registry):
-        note(f"router of {table.version}: {routes}; http://{address}:{number}/v1")
+        note(f"router of {table.version}: {routes}; {scheme_of(tls)}://{address}:{number}/v1")
         configure_logs(level=log_level)
         with input_errors(UnusableSourceError):
-            asyncio.run(run_router(file, listener, registry=registry))
+            asyncio.run(run_router(file, listener, registry=registry, tls=tls))

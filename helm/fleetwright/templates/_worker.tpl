@@ -1,10 +1,5 @@
 {{/* Parts of the workers, and of the API, which runs one itself with SQLite. */}}
 
-{{/* "true" if workers have pods of their own. */}}
-{{- define "fleetwright.hasWorkers" -}}
-{{- if and .Values.worker.enabled (eq .Values.database.type "postgresql") -}}true{{- end -}}
-{{- end -}}
-
 {{/* Settings of jobs: the API needs the deadline, workers need all. */}}
 {{- define "fleetwright.jobSettings" -}}
 - name: FLEETWRIGHT_PLAN_CONCURRENCY

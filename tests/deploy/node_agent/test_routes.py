@@ -14,7 +14,7 @@ import httpx
 import numpy as np
 import pytest
 
-from deploy.common.http_server import MutualTls, server_of, unix_listener
+from deploy.common.http_server import ServerTls, server_of, unix_listener
 from deploy.node_agent.agent import NodeAgent
 from deploy.node_agent.gpu.cap_controller import CapController
 from deploy.node_agent.gpu.node import GpuNode, WorkloadPhases
@@ -35,7 +35,7 @@ REQUEST: dict[str, Any] = {"holder": "planner", "lease_s": 60.0, "power_limit_w"
 
 @contextmanager
 def serving(
-    listener: socket.socket, *, token: str | None = TOKEN, tls: MutualTls | None = None
+    listener: socket.socket, *, token: str | None = TOKEN, tls: ServerTls | None = None
 ) -> Iterator[SimulatedDriver]:
     """An agent over simulated GPUs, in a thread of this process, until the block ends."""
     spec = builtin_gpus().get("H100-SXM")
@@ -140,7 +140,7 @@ def test_a_unix_socket_has_the_configured_file_mode(tmp_path: Path) -> None:
 def test_mutual_tls_accepts_only_certificates_of_the_authority(tmp_path: Path) -> None:
     authority, strangers = Authority.create(tmp_path / "ours"), Authority.create(tmp_path / "theirs")
     key_pair = authority.issue("agent", common_name="agent", hosts=[LOOPBACK])
-    tls = MutualTls(key_pair.cert_path, key_pair.key_path, authority.cert_path)
+    tls = ServerTls(key_pair.cert_path, key_pair.key_path, authority.cert_path)
     listener = socket.create_server((LOOPBACK, 0))
     url = f"https://{LOOPBACK}:{listener.getsockname()[1]}"
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from deploy.common.credentials import CertificateError
-from deploy.common.http_server import MutualTls, server_of
+from deploy.common.http_server import ServerTls, server_of
 from deploy.node_agent.routes import agent_app
 from deploy.power_guard.config import GuardFile
 from power.guard import GuardMode
@@ -25,7 +25,7 @@ from tests.testbed.waiting import PATIENCE_S, wait_for
 def over_tls(row: AgentRow, authority: Authority) -> Iterator[str]:
     """Serve the first agent of the row behind mutual TLS."""
     key_pair = authority.issue("agent", common_name="agent", hosts=[LOOPBACK])
-    tls = MutualTls(key_pair.cert_path, key_pair.key_path, authority.cert_path)
+    tls = ServerTls(key_pair.cert_path, key_pair.key_path, authority.cert_path)
     server = server_of(agent_app(row.nodes[0].agent, token=None), tls=tls)
     with socket.create_server((LOOPBACK, 0)) as listener:
         thread = threading.Thread(target=asyncio.run, args=(server.serve(sockets=[listener]),), daemon=True)

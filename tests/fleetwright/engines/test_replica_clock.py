@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.common.http_server import MutualTls, unix_listener
+from deploy.common.http_server import ServerTls, unix_listener
 from deploy.node_agent.agent import NodeAgent
 from deploy.node_agent.gpu.cap_controller import CapController
 from deploy.node_agent.gpu.interface import GpuDriver
@@ -366,7 +366,7 @@ def test_mutual_tls_accepts_only_certificates_of_the_authority(tmp_path: Path) -
             address=address, authority=authority.cert_path, certificate=pair.cert_path, key=pair.key_path
         )
 
-    with serving(listener, token=None, tls=MutualTls(shown.cert_path, shown.key_path, authority.cert_path)):
+    with serving(listener, token=None, tls=ServerTls(shown.cert_path, shown.key_path, authority.cert_path)):
         assert len(access(authority).request("GET", "/v1/gpus")["gpus"]) == 2
         with pytest.raises(AgentError):
             access(other_authority).request("GET", "/v1/gpus")
