@@ -89,7 +89,10 @@ def _release(case: CaseSpec, context: CaseContext[NodesSnapshot], node: Kubernet
 
 def _take_out(case: CaseSpec, context: CaseContext[NodesSnapshot]) -> Advance:
     snapshot = context.snapshot
-    before = next((each for each in sorted(context.releasing) if snapshot.shares_a_group(case.node, each)), None)
+    # A node that waits for another tool is lost to that tool, as in the budget.
+    held = {node.name for node in snapshot.nodes.values() if node.tool is not None}
+    ours = sorted(context.releasing - held)
+    before = next((each for each in ours if snapshot.shares_a_group(case.node, each)), None)
     if before is not None:
         return Advance(case=_with_message(case, f"waits for the release of {before}, which the budget still counts"))
     after = moved(case, context.desired, RemediationStage.DRAINING, context.now, "no new work is placed on it")

@@ -147,6 +147,8 @@ def test_a_node_waits_while_another_one_of_its_groups_is_still_being_released() 
         after = step(case(), raw(labels=rack), releasing=frozenset({"n2"}), others=(other,))
         assert (after.actions == ()) == waits
     assert step(case(), raw(labels=rack), releasing=frozenset({"gone"})).actions == ()
+    held = node_of(quarantined("n2", labels=rack | {SENTINEL_LABEL: "draining"}))
+    assert step(case(), raw(labels=rack), releasing=frozenset({"n2"}), others=(held,)).actions == (Cordon("n1"),)
 
 
 def test_a_release_removes_our_marks_before_the_case_closes() -> None:
