@@ -12,7 +12,6 @@ from fleet.models import ModelCatalogue
 from fleet.offers import Offer, PriceSheet
 from fleet.solvers import MIN_RUN_S, Limits
 from fleet.stock import Stock
-from fleet.stock.offers import StockUse, offers_with_stock
 from planner.engine_flags import ReplicaSettings, ServingEngine, engine_flags, replica_settings
 from planner.explain.explanation import explain, premises
 from planner.explain.what_if import UNFINISHED, SolveTime, WhatIf
@@ -29,6 +28,7 @@ from planner.rollout_planner import RolloutReport, rollout_report
 from planner.schedule import plan_schedule
 from planner.solve.fixed_counts import keep_running
 from planner.solve.solution import MixSolution
+from planner.stock import StockUse, offers_with_stock
 from planner.throughput import ThroughputSource
 from planner.time_limit import Phase, TimeLimit
 from planner.validation.slo_validation import SloValidator, ValidatedPlan, validation_text

@@ -8,7 +8,6 @@ from pydantic import AwareDatetime, Field
 
 from fleet.documents import Frozen
 from fleet.solvers import Solver, SolveStatus
-from fleet.stock.offers import StockUse
 from planner.engine_flags import EngineFlags, ReplicaSettings, ServingEngine
 from planner.explain.alternatives import Alternative
 from planner.explain.break_even import BreakEven
@@ -20,6 +19,7 @@ from planner.objectives import Objective
 from planner.options.expert_imbalance import ExpertSpread
 from planner.rollout_planner import RolloutReport
 from planner.schedule import Schedule
+from planner.stock import StockUse
 from planner.throughput import Throughput
 from planner.time_limit import Phase
 from planner.validation.scenarios import WorkloadValidation

@@ -10,7 +10,6 @@ from fleet.gpus import GpuCatalogue
 from fleet.models import ModelCatalogue
 from fleet.offers import PriceSheet
 from fleet.solvers import Limits
-from fleet.stock.offers import as_planned
 from planner.explain.what_if import WhatIf
 from planner.options.builder import candidates
 from planner.policy import Replay
@@ -19,6 +18,7 @@ from planner.problem_builder import build_problem
 from planner.request import PlanRequest, bucket_names
 from planner.result import Plan
 from planner.solve.solution import MixSolution
+from planner.stock import as_planned
 from planner.validation.scenarios import WorkloadValidation
 from planner.validation.slo_validation import SloValidator, at_utilisation
 

@@ -22,13 +22,13 @@ from api.schemas.plans import (
 from api.store import JobRecord, StoredResult, Transaction
 from fleet.documents import read_stored
 from fleet.errors import UnknownNameError
-from fleet.stock.offers import as_planned
 from planner import plan
 from planner.comparison import compare_plans
 from planner.explain.explanation import Explanation
 from planner.policy import Replay
 from planner.request import PlanRequest
 from planner.result import Plan
+from planner.stock import as_planned
 from planner.stored_plan import replay_plan
 
 PLAN_COMPARISON: Final = "plan comparison"

@@ -8,8 +8,8 @@ from api.client import AsyncClient, NotFoundError
 from api.client.operations import OFFERS
 from fleet.offers import Offer
 from fleet.stock import Stock
-from fleet.stock.offers import offers_with_stock, stock_names
 from planner.request import PlanRequest
+from planner.stock import offers_with_stock, stock_names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Stock: the GPUs of a cluster that a plan may use, by type, place and pool, with the time of the observation.
 
-`document` has the document and the instances that it holds; `kubernetes` counts it from the objects of a cluster;
-`offers` fills in the offers that refer to a stock.
+`document` has the document and the instances that it holds, and `kubernetes` counts it from the objects of a
+cluster.  `planner.stock` fills in the offers that refer to a stock.
 """
 
 from fleet.stock.document import FreeNodes, Stock, StockEntry, StockRef, Unavailable

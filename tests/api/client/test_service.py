@@ -122,8 +122,7 @@ EXAMPLES: dict[str, list[Call[Any]]] = {
     "replace_lease": [op.replace_lease("l", CLAIM, if_match='"1-a"')],
     "get_freeze": [op.get_freeze()],
     "replace_freeze": [op.replace_freeze(Freeze(), if_match="*")],
-    **PLANNING_LOOP_EXAMPLES,
-    **STOCK_EXAMPLES,
+    **(PLANNING_LOOP_EXAMPLES | STOCK_EXAMPLES),
     **PROJECT_EXAMPLES,
     **AUDIT_EXAMPLES,
 }

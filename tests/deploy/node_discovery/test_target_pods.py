@@ -19,10 +19,11 @@ def scaled(**described: Any) -> Target:
     return target({"kind": "kubernetes_scale", "namespace": "ml", "objects": {"H100": {"name": "llm"} | described}})
 
 
-def pod(*, namespace: str = "ml", owner: tuple[str, str] | None = None, **labels: str) -> dict[str, Any]:
+def pod(
+    labels: dict[str, str] | None = None, *, namespace: str = "ml", owner: tuple[str, str] | None = None
+) -> dict[str, Any]:
     owners = [] if owner is None else [{"kind": owner[0], "name": owner[1], "controller": True}]
-    names = {name.replace("__", "/").replace("_", "-"): value for name, value in labels.items()}
-    return {"metadata": {"name": "p", "namespace": namespace, "labels": names, "ownerReferences": owners}}
+    return {"metadata": {"name": "p", "namespace": namespace, "labels": labels or {}, "ownerReferences": owners}}
 
 
 LWS = {"api_version": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet"}
@@ -32,18 +33,18 @@ KSERVE = {"api_version": "serving.kserve.io/v1beta1", "kind": "InferenceService"
 @pytest.mark.parametrize(
     ("found", "of", "expected"),
     [
-        (pod(owner=("ReplicaSet", "llm-7f9"), pod_template_hash="7f9"), scaled(), True),
-        (pod(owner=("ReplicaSet", "llm-other-7f9"), pod_template_hash="7f9"), scaled(), False),
-        (pod(owner=("ReplicaSet", "llm-7f9"), pod_template_hash="7f9", namespace="other"), scaled(), False),
+        (pod({"pod-template-hash": "7f9"}, owner=("ReplicaSet", "llm-7f9")), scaled(), True),
+        (pod({"pod-template-hash": "7f9"}, owner=("ReplicaSet", "llm-other-7f9")), scaled(), False),
+        (pod({"pod-template-hash": "7f9"}, owner=("ReplicaSet", "llm-7f9"), namespace="other"), scaled(), False),
         (pod(owner=("StatefulSet", "llm")), scaled(kind="StatefulSet"), True),
         (pod(owner=("StatefulSet", "llm")), scaled(), False),
-        (pod(**{"leaderworkerset.sigs.k8s.io__name": "llm"}), scaled(**LWS), True),
-        (pod(component="predictor", **{"serving.kserve.io__inferenceservice": "llm"}), scaled(**KSERVE), True),
-        (pod(component="explainer", **{"serving.kserve.io__inferenceservice": "llm"}), scaled(**KSERVE), False),
-        (pod(**{"ray.io__cluster": "chat-1"}), target(RAY), True),
-        (pod(**{"ray.io__cluster": "chat-0"}), target(RAY), False),
-        (pod(fleetwright_io="x", **{"fleetwright.io__target": "chat"}), scaled(), True),
-        (pod(**{"fleetwright.io__target": "other"}), scaled(), False),
+        (pod({"leaderworkerset.sigs.k8s.io/name": "llm"}), scaled(**LWS), True),
+        (pod({"serving.kserve.io/inferenceservice": "llm", "component": "predictor"}), scaled(**KSERVE), True),
+        (pod({"serving.kserve.io/inferenceservice": "llm", "component": "explainer"}), scaled(**KSERVE), False),
+        (pod({"ray.io/cluster": "chat-1"}), target(RAY), True),
+        (pod({"ray.io/cluster": "chat-0"}), target(RAY), False),
+        (pod({"fleetwright.io/target": "chat"}), scaled(), True),
+        (pod({"fleetwright.io/target": "other"}), scaled(), False),
     ],
 )
 def test_a_pod_belongs_to_a_target(found: dict[str, Any], of: Target, expected: bool) -> None:  # noqa: FBT001

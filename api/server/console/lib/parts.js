@@ -2,7 +2,7 @@
 // a GPU type, or a size, role or option of one, each also at one clock level; the most specific key takes the replicas.
 
 export const partsOf = (application) =>
-  application.kind === "ray_serve" ? application.deployments : application.kind === "ray_cluster" ? application.groups : { [application.gpu]: application.run };
+  application.deployments ?? application.groups ?? application.objects ?? { [application.gpu]: application.run };
 
 function optionOf(entry) {
   return entry.offer === null ? entry.option : entry.option.slice(entry.offer.length + 1);
