@@ -306,6 +306,7 @@ CHANGES: Values = {
     "monitoring.serviceMonitor.interval": "7s",
     "monitoring.serviceMonitor.labels": {"a": "b"},
     "monitoring.prometheusRule.enabled": False,
+    "monitoring.prometheusRule.runbookUrl": "https://docs.example.invalid",
     "monitoring.prometheusRule.labels": {"a": "b"},
     "monitoring.dashboards.enabled": False,
     "monitoring.dashboards.labels": {"a": "b"},
