@@ -67,7 +67,16 @@ class Migrations:
         return self._run(undone)
 
     def upgrade(self, revision: str = "head") -> None:
-        self._run(lambda connection: command.upgrade(self._with(connection), revision))
+        """Upgrade to a revision.  A schema that is newer than this program stays: it is compatible with this release,
+        and a rollback must start.
+        """
+
+        def upgraded(connection: Connection) -> None:
+            current = self.revision_of(connection)
+            if revision != "head" or current is None or current <= self.head:
+                command.upgrade(self._with(connection), revision)
+
+        self._run(upgraded)
 
     def downgrade(self, revision: str) -> None:
         """Downgrade to a revision; `base` removes every table."""

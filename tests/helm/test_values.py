@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from scripts import chart_readme
+from scripts import chart_readme, chart_schema
 from tests.helm.chart import CHART, PROFILES, render, render_text
 from tests.helm.value_changes import BASES, CHANGED_TOGETHER, CHANGES, POSTGRES, Values
 from tests.testbed.helm import Helm, HelmError
@@ -129,6 +129,18 @@ def test_the_readme_describes_every_value() -> None:
     readme = (CHART / "README.md").read_text()
     assert readme == chart_readme.with_table(readme, (CHART / "values.yaml").read_text())
     assert "| `api.autoscaling.maxReplicas` | `6` | Maximum number of replicas. |" in readme
+
+
+def test_the_schema_and_the_defaults_are_up_to_date() -> None:
+    for path, text in chart_schema.files():
+        assert path.read_text() == text, f"{path.name}: run python -m scripts.chart_schema"
+
+
+def test_every_template_sets_absent_values_first() -> None:
+    """With --reuse-values the values of an older chart replace the defaults of this one."""
+    for path in (CHART / "templates").rglob("*"):
+        if path.is_file() and not path.name.startswith("_"):
+            assert path.read_text().startswith('{{- include "fleetwright.defaults" . -}}'), path.name
 
 
 def test_a_value_without_a_description_is_an_error() -> None:

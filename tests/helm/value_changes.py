@@ -264,7 +264,7 @@ CHANGES: Values = {
     "controller.enabled": False,
     "controller.observeOnly": True,
     "controller.periodSeconds": 7,
-    "controller.kubernetes.enabled": True,
+    "controller.kubernetes.enabled": False,
     "controller.kubernetes.namespaces": ["other"],
     "controller.kubernetes.scale": {"apps": ["deployments"]},
     "controller.kubernetes.drain": True,
@@ -306,6 +306,7 @@ CHANGES: Values = {
     "monitoring.serviceMonitor.interval": "7s",
     "monitoring.serviceMonitor.labels": {"a": "b"},
     "monitoring.prometheusRule.enabled": False,
+    "monitoring.prometheusRule.runbookUrl": "https://docs.example.invalid",
     "monitoring.prometheusRule.labels": {"a": "b"},
     "monitoring.dashboards.enabled": False,
     "monitoring.dashboards.labels": {"a": "b"},
@@ -313,6 +314,6 @@ CHANGES: Values = {
 }
 CHANGED_TOGETHER = {
     "api.enabled": ELSEWHERE,
-    "controller.kubernetes.enabled": ON_KUBERNETES,
+    "agent.enabled": {**POSTGRES, "agent.enabled": False, "powerGuardDefaults.agents.service": "agents.ml.svc"},
     "database.type": POSTGRES,  # it needs the name of a Secret
 }

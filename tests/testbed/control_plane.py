@@ -141,6 +141,7 @@ def api_server_flags(ports: Ports, authority: Authority, serving: KeyPair, token
         "tls-private-key-file": serving.key_path,
         "client-ca-file": authority.cert_path,
         "authorization-mode": "Node,RBAC",
+        "allow-privileged": "true",  # agents that set caps are privileged; Pod Security Standards refuse them elsewhere
         "service-account-issuer": ISSUER,
         "service-account-key-file": tokens.cert_path,
         "service-account-signing-key-file": tokens.key_path,
