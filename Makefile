@@ -31,7 +31,7 @@ define fetched
 for pause_s in 5 30 0; do $(PIP) -r $(1) && break; [ $$pause_s -gt 0 ] || exit 1; sleep $$pause_s; done
 endef
 
-.PHONY: help install run test test-unit test-parts soak check bench docs lock image chart image-test clean
+.PHONY: help install run test test-unit test-parts soak check bench boards docs lock image chart image-test clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -90,6 +90,11 @@ docs: install ## build the documentation into site/
 	$(call say,"documentation")
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
+
+boards: install ## draw the dashboards from a running release into docs/images (npm, Chromium, minutes)
+	$(call say,"boards")
+	cd scripts/boards && npm install --no-package-lock --no-audit --no-fund --legacy-peer-deps --silent && npx vite build
+	FLEETWRIGHT_BOARDS=1 $(BIN)/pytest tests/cluster/test_board_pictures.py
 
 lock: ## resolve the lock files anew from pyproject.toml
 	$(call say,"locking")

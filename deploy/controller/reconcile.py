@@ -97,6 +97,7 @@ class Reconciler:
 
     async def reconcile(self, target: Target) -> tuple[TargetStatus, ReconcileState]:
         """Make the changes that are allowed now.  Return the report, and the state with the writes made or due."""
+        self.metrics.start_counters(target.name)
         state = ReconcileState(target)
         try:
             async with asyncio.timeout(self.settings.target_timeout_s):

@@ -1,5 +1,6 @@
 """Queries that several dashboards use: increases of counters, quantiles of histograms, states as numbers."""
 
+import re
 from collections.abc import Iterable
 from enum import StrEnum
 
@@ -8,6 +9,22 @@ from scripts.dashboards.grafana import Colour, Meaning, Query, Variable
 HERE = 'namespace="$namespace"'
 NAMESPACE = Variable(name="namespace", label="Namespace", query="label_values(fleetwright_build_info, namespace)")
 MODE_COLOURS = {"observe": Colour.CALM, "recommend": Colour.ODD, "apply": Colour.GOOD}
+
+
+# What Grafana substitutes for the variables of the boards, where all values are selected.
+ANY = ("target", "row", "training_job", "server", "workload", "planning_loop")
+VALUES = dict.fromkeys(ANY, ".*") | {
+    "__rate_interval": "1m",
+    "__range": "1h",
+    "usd_per_kwh": "0.10",
+    "ttft_slo": "2.5",
+}
+
+
+def filled_in(expression: str, namespace: str) -> str:
+    """Return a query with values for its variables."""
+    values = VALUES | {"namespace": namespace}
+    return re.sub(r"\$(\w+)", lambda found: values[found[1]], expression)
 
 
 def choice(name: str, *, metric: str) -> Variable:

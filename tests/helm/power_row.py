@@ -1,14 +1,11 @@
-"""Produces the metrics of a row from a real guard over real agents, and a real router before scripted engines."""
+"""Produces the metrics of a guard over agents, of an agent with GPUs, and of a router before scripted engines."""
 
 import asyncio
 import contextlib
-import threading
-from collections.abc import Iterator
 from functools import cache
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from api.cli.common.metrics_port import served_metrics
 from deploy.node_agent.gpu.factory import DriverName, DriverOptions, Simulation, node_of, open_gpus
 from deploy.node_agent.gpu.reporting import GpuMetrics
 from fleet.documents import RuleError
@@ -20,6 +17,7 @@ from tests.deploy.router.tables import table
 
 REQUEST = {"domain": "row-a", "limits": [{"limit_w": 9000.0}], "valid_s": 600.0}
 STREAM = b'{"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": true}'
+TOKENS = [b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n'] * 3
 PRIORITIES = (b"low", b"high")
 
 
@@ -48,32 +46,14 @@ def agent_page() -> bytes:
     node = node_of(driver, acting=True, state_file=None, safe_share=0.7)
     node.set_clocks(NodeClocks(0.7, 0.5))
     node.refresh()
+    node.cap_controller.reconcile()
     registry = CollectorRegistry()
     registry.register(GpuMetrics(node, server="n1"))
     return generate_latest(registry)
 
 
-@contextlib.contextmanager
-def router(host: str, port: int) -> Iterator[None]:
-    """Serve the metrics of a router that receives requests all the time."""
-    found, ending = _routed(), threading.Event()
-
-    def use() -> None:
-        while not ending.wait(0.2):
-            asyncio.run(_requests(found))
-
-    user = threading.Thread(target=use)
-    with served_metrics(host, port, found.registry):
-        user.start()
-        try:
-            yield
-        finally:
-            ending.set()
-            user.join(10)
-
-
 def _routed() -> Bed:
-    engine = Scripted(parts=[b"data: {}\n\n", b"data: [DONE]\n\n"], headers=[EVENTS])
+    engine = Scripted(parts=[*TOKENS, b"data: [DONE]\n\n"], headers=[EVENTS])
     return bed(table(weights={"a": 1.0}), {"a": engine})
 
 

@@ -19,6 +19,7 @@ CLOCK_STEP_MHZ = 15
 MIN_SHARE = 0.3  # of the rating, without a minimum in the catalogue
 MIN_CLOCK_SHARE = 0.15  # of the full clock, without a minimum in the catalogue
 FULL_MHZ = 1980.0  # without a full clock in the catalogue
+MEMORY_CLOCK_MHZ = 2619  # of an H100 SXM; no simulated load changes it
 
 
 @dataclass(slots=True)
@@ -81,7 +82,10 @@ class SimulatedDriver:
             energy_j=board.energy_j,
             temperature_c=30.0 + 40.0 * power_w / self.spec.rated_w,
             sm_clock_mhz=round(clock * self._full_mhz) if board.load else self.limits(uuid).brake_clock_mhz,
+            memory_clock_mhz=MEMORY_CLOCK_MHZ,
             utilization=board.load,
+            ecc_corrected=0,
+            ecc_uncorrected=0,
             slowed_by=("power-cap",) if clock < self._locked(board) else () if board.load else ("idle",),
         )
 

@@ -16,7 +16,10 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 def shown(state: PowerState) -> dict[str, dict[str, float]]:
     """Metric -> domain -> value."""
     found: list[Metric] = list(power_metrics(state, NOW))
-    return {one.name: {sample.labels["domain"]: sample.value for sample in one.samples} for one in found}
+    return {
+        one.name: {sample.labels.get("domain") or sample.labels["row"]: sample.value for sample in one.samples}
+        for one in found
+    }
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +32,8 @@ def test_a_budget_is_exported_with_its_remaining_time_even_after_its_expiry() ->
     found = shown(PowerState(budgets=[("row-1", soon), ("row-2", gone)]))
     assert found["fleetwright_power_domain_budget_watts"] == {"row-1": 9.0, "row-2": 9.0}
     assert found["fleetwright_power_domain_budget_remaining_seconds"] == {"row-1": 300.0, "row-2": -60.0}
-    assert len(found) == 2  # no plan, no metrics of plans
+    assert found["fleetwright_power_row_expected"] == {}
+    assert len(found) == 3  # no plan, no metrics of plans
 
 
 def test_a_plan_is_exported_at_its_tightest_period(plan: CapPlan) -> None:
@@ -55,3 +59,8 @@ def test_a_feed_without_a_limit_has_a_peak_and_no_limit(plan: CapPlan) -> None:
     found = shown(PowerState(plan=plan.model_copy(update={"periods": (period.model_copy(update={"feeds": free}),)})))
     assert found["fleetwright_power_domain_limit_watts"] == found["fleetwright_power_domain_stranded_watts"] == {}
     assert found["fleetwright_power_domain_planned_peak_watts"].keys() == {"pdu", "row-1", "row-2"}
+
+
+def test_rows_with_a_budget_need_a_guard() -> None:
+    found = shown(PowerState(guarded_rows=["row-1"]))
+    assert found["fleetwright_power_row_expected"] == {"row-1": 1.0}

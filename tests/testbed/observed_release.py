@@ -1,0 +1,280 @@
+"""Runs every process of Fleetwright on loopback, and a Prometheus that scrapes them with the labels of PodMonitors.
+
+The engines behind the router, the GPUs of the agents and `scontrol` are emulated; each scraped page is of a product
+process.
+"""
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+import yaml
+
+from api.client import GPUS, Client, UnauthorizedError
+from api.schemas.expert_maps import ExpertMapPhase, ExpertMapStatus
+from api.schemas.faults import DiagnosisReport
+from api.schemas.power import CapPlanRequest, PowerBudget, SimulationRequest
+from api.schemas.quarantine import Evaluation
+from api.schemas.targets import Mode, Phase, TargetSpec, TargetStatus
+from api.schemas.wanted import WantedCounts
+from api.server.examples import bodies
+from deploy.node_agent.schemas import CAPS_PATH
+from placement.request import PlacementRequest
+from tests.deploy.health_events.fake_scontrol import FakeScontrol
+from tests.deploy.router.tables import table
+from tests.helm.loop_reports import loop_request, loop_spec, loop_status
+from tests.power.trees import two_rows
+from tests.testbed.fault_bundles import node_diagnosis, report
+from tests.testbed.processes import LOOPBACK, Process, answers_ok, free_ports
+from tests.testbed.prometheus import Prometheus
+from tests.testbed.server import Server, StartServer
+from tests.testbed.waiting import wait_for
+
+NAMESPACE: Final = "fleet"
+SCRAPED_EVERY: Final = "3s"  # a scrape that takes longer makes every gauge of its process stale until the next one
+PERIOD_S: Final = 2.0  # of the guard; forecasts are 20 periods ahead: 40 s
+START_S: Final = 300.0
+PRIORITIES: Final = ("high", "low")
+
+
+@dataclass(kw_only=True)
+class Release:
+    """The processes of one release, and the address of each process's metrics by component."""
+
+    server: Server
+    folder: Path
+    running: ExitStack
+    addresses: list[tuple[str, str]] = field(default_factory=list)
+
+    def start(self, name: str, *arguments: str | Path, address: str, path: str = "/metrics", **extra: str) -> Process:
+        """Start a command of Fleetwright, whose metrics are at this address."""
+        argv: list[str | Path] = [sys.executable, "-m", "api.cli", *arguments]
+        environment = {"PATH": os.environ["PATH"], "HOME": str(self.folder)} | extra
+        process = Process.start(argv, name=name, log_dir=self.folder, env=environment)
+        self.running.callback(process.stop)
+        process.wait_ready(lambda: answers_ok(f"http://{address}{path}"), timeout_s=START_S)
+        self.addresses.append((name.split(":", maxsplit=1)[0], address))
+        return process
+
+    @property
+    def of_api(self) -> list[str | Path]:
+        return ["--url", self.server.url, "--token-file", self.folder / "token"]
+
+
+@contextmanager
+def observed_release(
+    start_server: StartServer, prometheus: Prometheus, rules: Path, *, database_url: str, folder: Path
+) -> Iterator[Server]:
+    """Run a release until each process has done something; yield the API."""
+    server = start_server(database_url, "--no-controller")
+    with ExitStack() as running:
+        release = Release(server=server, folder=folder, running=running)
+        release.addresses.append(("api", server.url.removeprefix("http://")))
+        client = running.enter_context(server.client())
+        gpu, plan_id = _store(client)
+        guard = _start_power(release)
+        _start_router(release, guard=guard)
+        _start_controllers(release)
+        _report(client, gpu, plan_id)
+        prometheus.configure(_scraping(release.addresses, _fast(rules, folder)))
+        running.enter_context(_traffic(release))
+        _wait_until_scraped(prometheus)
+        _change(client, server.url)
+        yield server
+
+
+def _scraping(addresses: list[tuple[str, str]], rules: Path) -> dict[str, Any]:
+    """Return a configuration with the labels that a PodMonitor of the chart gives to each series."""
+    every = dict.fromkeys(("scrape_interval", "scrape_timeout", "evaluation_interval"), SCRAPED_EVERY)
+    targets = [
+        {
+            "targets": [address],
+            "labels": {
+                "namespace": NAMESPACE,
+                "job": f"{NAMESPACE}/demo-fleetwright-{component}",
+                "pod": f"demo-fleetwright-{component}-{position}",
+                "container": component,
+                "endpoint": "metrics",
+            },
+        }
+        for position, (component, address) in enumerate(addresses)
+    ]
+    return {
+        "global": every,
+        "rule_files": [str(rules)],
+        "scrape_configs": [{"job_name": "release", "static_configs": targets}],
+    }
+
+
+def _fast(rules: Path, folder: Path) -> Path:
+    """Return the rules with intervals that fit to a short test."""
+    document = yaml.safe_load(rules.read_text())
+    for group in document["groups"]:
+        group["interval"] = SCRAPED_EVERY
+    file = folder / "rules.yaml"
+    file.write_text(yaml.safe_dump(document))
+    return file
+
+
+def _wait_until_scraped(prometheus: Prometheus) -> None:
+    wait_for(lambda: prometheus.query("min(up) == 1"), what="a scrape of every process")
+    forecast = 'fleetwright_row_power_forecast_watts{horizon="40s", quantile="0.999"}'
+    for series in (
+        f"{forecast} offset 40s",
+        "rate(fleetwright_router_ttft_seconds_count[1m]) > 0",
+        "rate(fleetwright_planning_windows_total[1m])",
+        'namespace:fleetwright_slo_errors:ratio_rate3d{slo="read-latency"}',
+        "fleetwright_remediation_last_reconcile_timestamp_seconds > 0",
+        "fleetwright_health_events_last_reconcile_timestamp_seconds > 0",
+    ):
+        wait_for(lambda series=series: prometheus.query(series), what=series, timeout_s=120.0)
+
+
+def _start_power(release: Release) -> str:
+    """Start two agents, one of which a planner caps, and the guard of their row; return the guard's address."""
+    agents = []
+    for name in ("n0", "n1"):
+        port = free_ports(1)[0]
+        address = f"{LOOPBACK}:{port}"
+        options = ["--device", "simulated", "--gpus", "4", "--port", str(port)]
+        release.start(f"agent:{name}", "agent", name, *options, address=address)
+        agents.append({"name": name, "url": f"http://{address}", "duty": "high" if name == "n0" else "low"})
+    cap = {"holder": "planner", "lease_s": 3600.0, "power_limit_w": 500.0}
+    httpx.put(f"{agents[0]['url']}{CAPS_PATH}", json=cap, trust_env=False).raise_for_status()
+    settings = {"rating_w": 40_000.0, "telemetry_delay_s": 0.0, "period_s": PERIOD_S, "margin_s": 2 * PERIOD_S}
+    config = {
+        "row": "row-1",
+        "settings": settings | {"silent_after_s": 20 * PERIOD_S},
+        "agents": agents,
+        "mode": "apply",
+        "lease_s": 3 * PERIOD_S,
+        "budgets_from": {"url": release.server.url, "token_file": str(release.folder / "token"), "every_s": 0.5},
+    }
+    file = release.folder / "guard.json"
+    file.write_text(json.dumps(config))
+    port = free_ports(1)[0]
+    address = f"{LOOPBACK}:{port}"
+    options = ["--config", str(file), "--host", LOOPBACK, "--port", str(port)]
+    release.start("guard", "guard", *options, address=address, path="/healthz")
+    return address
+
+
+def _start_router(release: Release, *, guard: str) -> None:
+    """Start a router before one emulated engine."""
+    engine, port, metrics_port = free_ports(3)
+    emulator = ["-m", "deploy.emulator.openai_server", "--gpu", "H100-SXM", "--time-scale", "20", "--port", str(engine)]
+    process = Process.start([sys.executable, *emulator], name="engine", log_dir=release.folder)
+    release.running.callback(process.stop)
+    process.wait_ready(lambda: answers_ok(f"http://{LOOPBACK}:{engine}/health"))
+    (release.folder / "table.json").write_text(table(weights={"a": 1.0}).model_dump_json())
+    config = {
+        "engines": {"a": [f"http://{LOOPBACK}:{engine}"]},
+        "table_file": str(release.folder / "table.json"),
+        "watts": {"url": f"http://{guard}", "row": "row-1", "step_w": 100.0, "patience_s": 1.0},
+    }
+    file = release.folder / "router.json"
+    file.write_text(json.dumps(config))
+    options = ["--config", str(file), "--port", str(port), "--metrics-port", str(metrics_port)]
+    release.start("router", "router", *options, address=f"{LOOPBACK}:{metrics_port}")
+    (release.folder / "router.url").write_text(f"http://{LOOPBACK}:{port}")
+
+
+def _start_controllers(release: Release) -> None:
+    """Start the controller, a fault monitor, a forwarder to Slurm, and a remediation controller on its own Ray."""
+    controller, monitor, forwarder, remediation = (f"{LOOPBACK}:{port}" for port in free_ports(4))
+    of_api = release.of_api
+    metrics = ["--metrics-host", LOOPBACK, "--metrics-port"]
+    options = ["--period-s", "3600", *metrics, controller.split(":")[1]]
+    release.start("controller", "controller", "run", *of_api, *options, address=controller)
+    job = release.folder / "job.yaml"
+    job.write_text("{name: llm-7b, nodes: 4}")
+    options = ["--host", LOOPBACK, "--port", monitor.split(":")[1]]
+    release.start("fault-monitor", "faults", "monitor", job, *options, address=monitor)
+    slurm = FakeScontrol(release.folder)
+    slurm.write("gpu-1 gpu-2")
+    options = ["--slurm", "--scontrol", str(slurm.command), "--nodes-from", "slurm", *metrics, forwarder.split(":")[1]]
+    release.start("forwarder", "faults", "forward", *of_api, *options, address=forwarder)
+    options = ["--address", "local", "--no-monitor", *metrics, remediation.split(":")[1]]
+    # Ray takes minutes to start on a loaded machine.
+    patience = {"RAY_raylet_start_wait_time_s": "240"}
+    release.start("remediation", "remediate", "run", *of_api, *options, address=remediation, **patience)
+
+
+@contextmanager
+def _traffic(release: Release) -> Iterator[None]:
+    """Send streams of both priorities all the time."""
+    ending = threading.Event()
+    url = f"{(release.folder / 'router.url').read_text()}/v1/chat/completions"
+    body = {"model": "m", "messages": [{"role": "user", "content": "hi " * 50}], "max_tokens": 40, "stream": True}
+
+    def send(priority: str) -> None:
+        with httpx.Client(trust_env=False, timeout=60.0) as http:
+            while not ending.wait(0.3):
+                http.post(url, json=body, headers={"x-fleetwright-priority": priority})
+
+    users = [threading.Thread(target=send, args=(priority,)) for priority in PRIORITIES]
+    for user in users:
+        user.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        for user in users:
+            user.join(60.0)
+
+
+def _store(client: Client) -> tuple[str, str]:
+    """Store a plan, its target, and a power tree with a budget; return the GPU and the plan."""
+    gpu = client.get_document(GPUS).document.gpus[0].name
+    plan = client.create_plan(loop_request(gpu))
+    application = {"dashboard_url": f"http://{LOOPBACK}:8265", "application": "chat", "deployments": {gpu: "chat"}}
+    spec = {"workload": "chat", "mode": Mode.RECOMMEND, "plan_id": plan.id, "application": application}
+    client.create_target("chat", TargetSpec.model_validate(spec | {"demand": bodies()["put_target"]["demand"]}))
+    client.create_power_tree(two_rows(pdu_w=67_500.0, row_w=60_000.0))
+    until = datetime.now(UTC) + timedelta(minutes=30)
+    client.create_power_budget("row-1", PowerBudget(limit_w=30_000.0, expires_at=until))
+    return gpu, plan.id
+
+
+def _report(client: Client, gpu: str, plan_id: str) -> None:
+    """Report on the target and its planning loop, as a controller does."""
+    now = datetime.now(UTC)
+    maps = {gpu: ExpertMapStatus(placement_id="p", phase=ExpertMapPhase.ROLLING, replicas=2, loaded=1, waiting=1)}
+    status = TargetStatus(
+        phase=Phase.APPLYING,
+        observed_at=now,
+        plan_id=plan_id,
+        planned={gpu: 3},
+        applied={gpu: 2},
+        wanted=WantedCounts(plan_id=plan_id, at=now, replicas={gpu: 3}),
+        expert_maps=maps,
+    )
+    client.report_target_status("chat", status)
+    client.create_planning_loop("chat", loop_spec(gpu))
+    client.report_planning_loop_status("chat", loop_status(at=now, gpu=gpu))
+
+
+def _change(client: Client, server_url: str) -> None:
+    """Do what counters count, after their first scrape."""
+    gpu = client.get_document(GPUS).document.gpus[0].name
+    client.create_plan(loop_request(gpu).model_copy(update={"time_limit_s": 5.0}))
+    client.create_placement(PlacementRequest(loads=((4.0, 2.0, 1.0, 1.0),), slots=6, gpus=2, nodes=1))
+    client.create_power_plan(CapPlanRequest(tree=two_rows(pdu_w=67_500.0, row_w=60_000.0)))
+    client.create_power_simulation(SimulationRequest(servers=8, budget_servers=8, days=0.1))
+    kept = client.report_diagnosis(DiagnosisReport.model_validate(report()))
+    client.replay_diagnosis_bundle(kept.id)
+    client.report_diagnosis(DiagnosisReport.model_validate(node_diagnosis("gpu-1")))
+    client.report_diagnosis(DiagnosisReport.model_validate(node_diagnosis("gpu-2", confidence=0.1)))
+    members: dict[str, dict[str, str]] = {f"gpu-{index}": {} for index in range(40)}
+    client.evaluate_quarantine(Evaluation.model_validate({"members": members, "spares": {"default": 1}}))
+    with Client(server_url) as stranger, pytest.raises(UnauthorizedError):
+        stranger.get_freeze()
