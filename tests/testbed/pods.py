@@ -27,6 +27,7 @@ from tests.testbed.processes import LOOPBACK, Process
 from tests.testbed.requirements import UnavailableError
 
 CLONE_NEWNET: Final = 0x40000000
+ADDRESS: Final = "192.0.2.1"  # of every pod, on the loopback device: Ray and the API server refuse 127.0.0.1
 USER: Final = 65532  # of podSecurityContext of the chart
 REFERENCE: Final = re.compile(r"\$\(([A-Za-z0-9_]+)\)")
 Object = dict[str, Any]
@@ -67,7 +68,10 @@ class CheckoutRoots:
         return Root(
             path=path,
             entrypoint=[sys.executable, "-m", "api.cli"],
-            environment={"PATH": os.environ["PATH"], "PYTHONPATH": str(self._checkout)},
+            environment={
+                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+                "PYTHONPATH": str(self._checkout),
+            },
             user=0,  # the checkout may lie in a folder of root
             overlay_of="/",
             binds=sorted(prefixes),
@@ -159,8 +163,8 @@ class Pod:
             "metadata.name": self.name,
             "metadata.namespace": "fleet",
             "spec.nodeName": self.node,
-            "status.podIP": LOOPBACK,
-            "status.hostIP": LOOPBACK,
+            "status.podIP": ADDRESS,
+            "status.hostIP": ADDRESS,
         }
         values = {}
         for entry in self.container.get("env", ()):
@@ -233,8 +237,7 @@ def own_network() -> Iterator[None]:
         os.close(before)
         raise UnavailableError(f"no network namespace: {os.strerror(ctypes.get_errno())}")
     try:
-        # The API server demands a default route and an address outside 127.0.0.0/8: both are those of the loopback device.
-        for command in ("link set lo up", "address add 192.0.2.1/32 dev lo", "route add default dev lo"):
+        for command in ("link set lo up", f"address add {ADDRESS}/32 dev lo", "route add default dev lo"):
             subprocess.run(["ip", *command.split()], check=True)
         yield
     finally:
