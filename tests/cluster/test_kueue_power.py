@@ -21,7 +21,7 @@ from tests.testbed.gpu_nodes import ACCELERATOR_LABEL, POWER_DOMAIN_LABEL, GpuNo
 from tests.testbed.kube_api import KubeApi
 from tests.testbed.manifests import kueue_queue, queued_job
 from tests.testbed.processes import LOOPBACK, Process, answers_ok, free_ports
-from tests.testbed.server import ADMIN_TOKEN, Server, StartServer
+from tests.testbed.server import ADMIN_TOKEN, Server, running_servers
 from tests.testbed.waiting import wait_for
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.usefixtures("kueue")]
@@ -131,13 +131,26 @@ class Bed:
         return wait_for(messages, what=f"a condition of {job} with {text!r}")[0]
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Run one API for all tests, with the power tree of the rows."""
+    folder = tmp_path_factory.mktemp("api")
+    feeds = [{"name": "hall", "kind": "pdu", "limit_w": 1e6}]
+    feeds += [{"name": row, "kind": "row", "parent": "hall", "limit_w": limit_w} for row, limit_w in LIMITS_W.items()]
+    with running_servers(folder) as start:
+        running = start(f"sqlite+aiosqlite:///{folder}/fleetwright.db", "--no-controller")
+        with running.client() as api:
+            api.create_power_tree(PowerTree.model_validate({"name": "hall", "feeds": feeds}))
+        yield running
+
+
 @pytest.fixture
 def bed(  # noqa: PLR0917 - fixtures
     kube_api: KubeApi,
     kube_client: client.ApiClient,
     kube_namespace: str,
     gpu_nodes: GpuNodes,
-    start_server: StartServer,
+    server: Server,
     tmp_path: Path,
 ) -> Iterator[Bed]:
     for row in LIMITS_W:
@@ -148,11 +161,6 @@ def bed(  # noqa: PLR0917 - fixtures
     cluster_queue["spec"]["admissionChecksStrategy"] = {"admissionChecks": [{"name": name}]}
     for manifest in (_admission_check(name), flavor, cluster_queue, queue):
         kube_api.apply(manifest)
-    server = start_server(f"sqlite+aiosqlite:///{tmp_path}/fleetwright.db")
-    feeds = [{"name": "hall", "kind": "pdu", "limit_w": 1e6}]
-    feeds += [{"name": row, "kind": "row", "parent": "hall", "limit_w": limit_w} for row, limit_w in LIMITS_W.items()]
-    with server.client() as api:
-        api.create_power_tree(PowerTree.model_validate({"name": "hall", "feeds": feeds}))
     config = tmp_path / "power.yaml"
     config.write_text(
         yaml.safe_dump({"tree": "hall", "rows": list(LIMITS_W), "node_label": POWER_DOMAIN_LABEL, "retry_s": RETRY_S})
@@ -203,8 +211,7 @@ def test_jobs_beyond_the_watts_of_the_rows_wait_with_the_reason_and_start_when_w
 
     finished = min(job for job, row in rows.items() if row == "row-a")
     bed.complete(finished)
-    after = bed.running(3)
-    assert after["d"] == "row-a"
+    assert wait_for(bed.rows_of, lambda found: "d" in found, what="the waiting job")["d"] == "row-a"
     (pod,) = client.CoreV1Api(bed.kube_client).list_namespaced_pod(bed.namespace, label_selector="job-name=d").items
     assert pod.metadata.annotations[WATTS] == "2800"
     assert bed.log.highest_w() == LIMITS_W
@@ -245,7 +252,9 @@ def test_a_budget_of_the_api_holds_jobs_and_a_higher_one_starts_them(bed: Bed) -
 
         tag = api.get_power_budget("row-b").etag
         api.replace_power_budget("row-b", PowerBudget(limit_w=JOB_W, expires_at=expires_at), if_match=tag)
-    assert bed.running(1) == {"a": "row-b"}
+        assert bed.running(1) == {"a": "row-b"}
+        for row in LIMITS_W:
+            api.delete_power_budget(row, if_match=api.get_power_budget(row).etag)
 
 
 def test_a_job_above_every_rating_is_rejected_and_one_without_known_watts_waits(bed: Bed) -> None:
