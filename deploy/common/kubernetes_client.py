@@ -99,6 +99,13 @@ class KubernetesServer:
     async def _request(
         self, method: str, path: str, query: Mapping[str, str], body: Any = None, *, kind: str = JSON
     ) -> Any:
+        content = await self._content(method, path, query, body, kind)
+        try:
+            return json.loads(content)
+        except ValueError as error:
+            raise ActuationError(f"{self._host} returned no valid Kubernetes response: {error}") from error
+
+    async def _content(self, method: str, path: str, query: Mapping[str, str], body: Any, kind: str) -> bytes:
         status, content = await self._exchange(method, path, query, body, kind)
         if status == HTTPStatus.UNAUTHORIZED and self.renew is not None:  # tokens of exec plugins and files expire
             await self.renew()
@@ -109,10 +116,7 @@ class KubernetesServer:
             raise UnreachableError(f"{self._host} returned {status}: {member_or_line(content, 'message')}")
         if status >= HTTPStatus.BAD_REQUEST:
             raise RefusedError(f"{self._host} returned {status}: {member_or_line(content, 'message')}", status=status)
-        try:
-            return json.loads(content)
-        except ValueError as error:
-            raise ActuationError(f"{self._host} returned no valid Kubernetes response: {error}") from error
+        return content
 
     async def _exchange(
         self, method: str, path: str, query: Mapping[str, str], body: Any, kind: str

@@ -14,9 +14,8 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from deploy.common.clock import Clock
-from deploy.common.errors import ActuationError, UnreachableError
-from deploy.common.kubernetes_client import KubernetesServer, RefusedError
-from deploy.common.text import member_or_line
+from deploy.common.errors import ActuationError
+from deploy.common.kubernetes_client import JSON, KubernetesServer, RefusedError
 
 PAGE: Final = 500
 WATCH_S: Final = 1
@@ -34,14 +33,7 @@ class ChangesServer(KubernetesServer):
     async def changes(self, path: str, **query: str) -> list[Json]:
         """Return the events of a watch from its resource version until its time is over."""
         parameters = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(WATCH_S), **query}
-        status, content = await self._exchange("GET", path, parameters, None)
-        if status == HTTPStatus.UNAUTHORIZED and self.renew is not None:
-            await self.renew()
-            status, content = await self._exchange("GET", path, parameters, None)
-        if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
-            raise UnreachableError(f"{self._host} returned {status}: {member_or_line(content, 'message')}")
-        if status >= HTTPStatus.BAD_REQUEST:
-            raise RefusedError(f"{self._host} returned {status}: {member_or_line(content, 'message')}", status=status)
+        content = await self._content("GET", path, parameters, None, JSON)
         try:
             return [json.loads(line) for line in content.splitlines() if line]
         except ValueError as error:

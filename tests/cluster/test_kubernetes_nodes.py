@@ -9,8 +9,9 @@ from kubernetes import client
 
 from api.schemas.remediation import RemediationStage
 from api.schemas.targets import Freeze
-from deploy.common.kubernetes_node_marks import SENTINEL_EVENT, SENTINEL_LABEL
+from deploy.common.kubernetes_node_marks import SENTINEL_EVENT
 from faults.quarantine import DisruptionBudget, NodeState, OperatorAction
+from fleet.stock.node_marks import SENTINEL_LABEL
 from tests.testbed.gpu_nodes import GpuNodes
 from tests.testbed.kube_api import KubeApi
 from tests.testbed.manifests import deployment

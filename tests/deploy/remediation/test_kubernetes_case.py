@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from api.schemas.remediation import CaseAction, CaseSpec, RemediationStage
 from deploy.common.errors import OvertakenError
-from deploy.common.kubernetes_node_marks import AUTOSCALER_TAINTS, QUARANTINE, SENTINEL_LABEL, QuarantineMark
+from deploy.common.kubernetes_node_marks import QUARANTINE, QuarantineMark
 from deploy.remediation.actuator import Advance, CaseContext, Probe, RunHook
 from deploy.remediation.kubernetes_nodes.case_state_machine import Cordon, Evict, Uncordon, advance
 from deploy.remediation.kubernetes_nodes.patches import cordon_patch, event, uncordon_patch
@@ -26,6 +26,7 @@ from deploy.remediation.kubernetes_nodes.snapshot import (
     taint_value,
 )
 from faults.quarantine import NodeState
+from fleet.stock.node_marks import AUTOSCALER_TAINTS, SENTINEL_LABEL
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 CASE_ID = "v-1"
