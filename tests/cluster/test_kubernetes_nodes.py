@@ -184,7 +184,7 @@ def test_twenty_of_a_thousand_nodes_leave_and_return_within_their_budget(
             site.cases, lambda cases: sum(map(is_released, cases.values())) == 20, what="20 released nodes"
         )
     assert (log.ever, log.cordoned) == (set(bad), set())
-    assert 1 < log.most <= 20
+    assert 1 < log.max_at_once <= 20
     begun, ended = min(case.opened_at for case in cases.values()), max(case.since for case in cases.values())
     taken_s = (ended - begun).total_seconds()
     record_property("taken_s", taken_s)
@@ -200,4 +200,4 @@ def test_the_budget_holds_in_every_state_of_the_cluster(kube_api: KubeApi, site:
     with cordon_log(kube_api, site.nodes) as log, site.controller("--act", *PROBE):
         wait_for(site.cases, lambda cases: sum(map(is_released, cases.values())) == 12, what="12 released nodes")
     assert (log.ever, log.cordoned) == (set(names[:12]), set())
-    assert 1 < log.most <= 4
+    assert 1 < log.max_at_once <= 4

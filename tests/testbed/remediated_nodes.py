@@ -172,7 +172,7 @@ class CordonLog:
     """Counts the nodes that are cordoned at once, by a watch: every write of a node is in it, in order."""
 
     nodes: GpuNodes
-    most: int = 0
+    max_at_once: int = 0
     cordoned: set[str] = field(default_factory=set)
     ever: set[str] = field(default_factory=set)  # quarantined by us
     writes: int = 0
@@ -190,7 +190,7 @@ class CordonLog:
             (self.cordoned.add if spec.get("unschedulable") else self.cordoned.discard)(metadata["name"])
             if QUARANTINE in annotations:
                 self.ever.add(metadata["name"])
-            self.most = max(self.most, len(self.cordoned))
+            self.max_at_once = max(self.max_at_once, len(self.cordoned))
 
 
 @contextmanager
