@@ -4,14 +4,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from kubernetes import client, watch
+from kubernetes import client
 
 from api.schemas.power import PowerBudget
 from deploy.kueue_power.workloads import CONTROLLER, WATTS, WATTS_PER_GPU
@@ -19,6 +19,7 @@ from power.tree import PowerTree
 from tests.testbed.control_plane import COMPLETE
 from tests.testbed.gpu_nodes import ACCELERATOR_LABEL, POWER_DOMAIN_LABEL, GpuNodes
 from tests.testbed.kube_api import KubeApi
+from tests.testbed.kueue_power_watch import GROUP, VERSION, PowerWatch, has_condition
 from tests.testbed.manifests import kueue_queue, queued_job
 from tests.testbed.processes import LOOPBACK, Process, answers_ok, free_ports
 from tests.testbed.server import ADMIN_TOKEN, Server, running_servers
@@ -26,7 +27,6 @@ from tests.testbed.waiting import wait_for
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.usefixtures("kueue")]
 
-GROUP, VERSION = "kueue.x-k8s.io", "v1beta2"
 H100 = "NVIDIA-H100-80GB-HBM3"  # 700 W by the catalogue
 JOB_GPUS, JOB_W = 4, 2_800
 LIMITS_W = {"row-a": 2.0 * JOB_W, "row-b": 1.0 * JOB_W}
@@ -35,45 +35,6 @@ RIGHTS = [
     {"apiGroups": [GROUP], "resources": ["admissionchecks", "resourceflavors", "workloads"], "verbs": ["list"]},
     {"apiGroups": [GROUP], "resources": ["admissionchecks/status", "workloads/status"], "verbs": ["patch"]},
 ]
-
-
-@dataclass
-class WatchLog:
-    """The watts of the admitted jobs of each row, after every change of a workload."""
-
-    api: client.ApiClient
-    namespace: str
-    drawn_w: list[dict[str, float]] = field(default_factory=list)
-    _latest: dict[str, tuple[str, float]] = field(default_factory=dict)
-    _stopped: threading.Event = field(default_factory=threading.Event)
-
-    def follow(self) -> None:
-        listing = client.CustomObjectsApi(self.api).list_namespaced_custom_object
-        arguments = (GROUP, VERSION, self.namespace, "workloads")
-        watched = watch.Watch()
-        while not self._stopped.is_set():
-            since = watched.resource_version or "0"
-            for event in watched.stream(listing, *arguments, resource_version=since, timeout_seconds=1):
-                self._note(event["type"], event["object"])
-
-    def stop(self) -> None:
-        self._stopped.set()
-
-    def _note(self, kind: str, workload: dict[str, Any]) -> None:
-        name = workload["metadata"]["name"]
-        self._latest.pop(name, None)
-        if kind != "DELETED" and not _has(workload, "Finished"):
-            for check in workload.get("status", {}).get("admissionChecks", []):
-                for update in check.get("podSetUpdates", []) if check["state"] == "Ready" else []:
-                    row = update["nodeSelector"][POWER_DOMAIN_LABEL]
-                    self._latest[name] = row, float(update["annotations"][WATTS])
-        drawn = dict.fromkeys(LIMITS_W, 0.0)
-        for row, watts in self._latest.values():
-            drawn[row] += watts
-        self.drawn_w.append(drawn)
-
-    def highest_w(self) -> dict[str, float]:
-        return {row: max(drawn[row] for drawn in self.drawn_w) for row in LIMITS_W}
 
 
 @dataclass(frozen=True)
@@ -86,7 +47,7 @@ class Bed:
     name: str
     server: Server
     start: Callable[..., Process]
-    log: WatchLog
+    log: PowerWatch
 
     def submit(
         self,
@@ -134,7 +95,9 @@ class Bed:
         custom = client.CustomObjectsApi(self.kube_client)
 
         def active() -> bool:
-            return _has(custom.get_cluster_custom_object(GROUP, VERSION, "admissionchecks", self.name), "Active")
+            return has_condition(
+                custom.get_cluster_custom_object(GROUP, VERSION, "admissionchecks", self.name), "Active"
+            )
 
         wait_for(active, what="an active admission check")
 
@@ -184,7 +147,7 @@ def bed(  # noqa: PLR0917 - fixtures
     )
     kubeconfig = _account(kube_api, kube_namespace)
     log_client = kube_api.connect()  # of its own, because another thread uses it
-    log = WatchLog(log_client, kube_namespace)
+    log = PowerWatch(log_client, kube_namespace, tuple(LIMITS_W))
     follower = threading.Thread(target=log.follow)
     follower.start()
     started: list[Process] = []
@@ -394,8 +357,3 @@ def _account(api: KubeApi, namespace: str) -> Path:
         }
     )
     return api.service_account_kubeconfig(namespace=namespace, name="power-check")
-
-
-def _has(workload: dict[str, Any], condition: str) -> bool:
-    conditions = workload.get("status", {}).get("conditions", [])
-    return any((each["type"], each["status"]) == (condition, "True") for each in conditions)
