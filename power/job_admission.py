@@ -64,7 +64,7 @@ class Held:
     row: str | None = None
     free_w: float = 0.0
     limit_w: float = 0.0
-    ahead: tuple[str, ...] = ()  # earlier jobs that hold watts of the row or of a domain above
+    ahead: tuple[str, ...] = ()  # earlier jobs that hold watts where this one lacks them
     expected_at_s: float | None = None  # when enough running jobs have ended; None: not known
 
 
@@ -148,12 +148,13 @@ class _Admission:
             for ledger in (self._free, self._open):
                 _take(ledger, self._chains[row], job.demand_w)
             return Admitted(job=job, row=row, free_w=free_w, limit_w=limit_w)
+        short = {name for name in self._chains[row] if self._open[name] < job.demand_w}
         held = Held(
             job=job,
             row=row,
             free_w=free_w,
             limit_w=limit_w,
-            ahead=tuple(name for name, domains in self._holds if domains & set(self._chains[row])),
+            ahead=tuple(name for name, domains in self._holds if domains & short),
             expected_at_s=self._expected_at_s(job, possible),
         )
         above = self._above(possible)

@@ -338,7 +338,7 @@ async def test_a_plan_request_is_planned_once_per_generation(
             found = objects.conditions("PlanRequest", "chat")
             if found["Ready"][1] != "Planning":
                 return found
-        raise AssertionError(found)
+        raise AssertionError("the plan was never stored")
 
     objects.apply("PlanRequest", "chat", spec(0))
     assert await settled() == {

@@ -4,14 +4,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from kubernetes import client, watch
+from kubernetes import client
 
 from api.schemas.power import PowerBudget
 from deploy.kueue_power.workloads import CONTROLLER, WATTS, WATTS_PER_GPU
@@ -19,6 +19,7 @@ from power.tree import PowerTree
 from tests.testbed.control_plane import COMPLETE
 from tests.testbed.gpu_nodes import ACCELERATOR_LABEL, POWER_DOMAIN_LABEL, GpuNodes
 from tests.testbed.kube_api import KubeApi
+from tests.testbed.kueue_power_watch import GROUP, VERSION, PowerWatch, has_condition
 from tests.testbed.manifests import kueue_queue, queued_job
 from tests.testbed.processes import LOOPBACK, Process, answers_ok, free_ports
 from tests.testbed.server import ADMIN_TOKEN, Server, running_servers
@@ -26,7 +27,6 @@ from tests.testbed.waiting import wait_for
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.usefixtures("kueue")]
 
-GROUP, VERSION = "kueue.x-k8s.io", "v1beta2"
 H100 = "NVIDIA-H100-80GB-HBM3"  # 700 W by the catalogue
 JOB_GPUS, JOB_W = 4, 2_800
 LIMITS_W = {"row-a": 2.0 * JOB_W, "row-b": 1.0 * JOB_W}
@@ -35,45 +35,6 @@ RIGHTS = [
     {"apiGroups": [GROUP], "resources": ["admissionchecks", "resourceflavors", "workloads"], "verbs": ["list"]},
     {"apiGroups": [GROUP], "resources": ["admissionchecks/status", "workloads/status"], "verbs": ["patch"]},
 ]
-
-
-@dataclass
-class WatchLog:
-    """The watts of the admitted jobs of each row, after every change of a workload."""
-
-    api: client.ApiClient
-    namespace: str
-    drawn_w: list[dict[str, float]] = field(default_factory=list)
-    _latest: dict[str, tuple[str, float]] = field(default_factory=dict)
-    _stopped: threading.Event = field(default_factory=threading.Event)
-
-    def follow(self) -> None:
-        listing = client.CustomObjectsApi(self.api).list_namespaced_custom_object
-        arguments = (GROUP, VERSION, self.namespace, "workloads")
-        watched = watch.Watch()
-        while not self._stopped.is_set():
-            since = watched.resource_version or "0"
-            for event in watched.stream(listing, *arguments, resource_version=since, timeout_seconds=1):
-                self._note(event["type"], event["object"])
-
-    def stop(self) -> None:
-        self._stopped.set()
-
-    def _note(self, kind: str, workload: dict[str, Any]) -> None:
-        name = workload["metadata"]["name"]
-        self._latest.pop(name, None)
-        if kind != "DELETED" and not _has(workload, "Finished"):
-            for check in workload.get("status", {}).get("admissionChecks", []):
-                for update in check.get("podSetUpdates", []) if check["state"] == "Ready" else []:
-                    row = update["nodeSelector"][POWER_DOMAIN_LABEL]
-                    self._latest[name] = row, float(update["annotations"][WATTS])
-        drawn = dict.fromkeys(LIMITS_W, 0.0)
-        for row, watts in self._latest.values():
-            drawn[row] += watts
-        self.drawn_w.append(drawn)
-
-    def highest_w(self) -> dict[str, float]:
-        return {row: max(drawn[row] for drawn in self.drawn_w) for row in LIMITS_W}
 
 
 @dataclass(frozen=True)
@@ -85,13 +46,22 @@ class Bed:
     namespace: str
     name: str
     server: Server
-    start: Callable[[], Process]
-    log: WatchLog
+    start: Callable[..., Process]
+    log: PowerWatch
 
-    def submit(self, *names: str, gpus: int = JOB_GPUS, longest_s: int | None = None, **annotations: str) -> None:
+    def submit(
+        self,
+        *names: str,
+        gpus: int = JOB_GPUS,
+        longest_s: int | None = None,
+        watts: str | None = None,
+        row: str | None = None,
+    ) -> None:
         for name in names:
             job = queued_job(name, self.namespace, gpus=gpus, queue=self.name)
-            job["spec"]["template"]["metadata"] = {"annotations": annotations}
+            job["spec"]["template"]["metadata"] = {"annotations": {} if watts is None else {WATTS_PER_GPU: watts}}
+            if row is not None:
+                job["spec"]["template"]["spec"]["nodeSelector"] = {POWER_DOMAIN_LABEL: row}
             if longest_s is not None:
                 job["metadata"]["labels"]["kueue.x-k8s.io/max-exec-time-seconds"] = str(longest_s)
             self.kube_api.apply(job)
@@ -120,6 +90,16 @@ class Bed:
         items = custom.list_namespaced_custom_object(GROUP, VERSION, self.namespace, "workloads")["items"]
         owned = [each for each in items if any(owner["name"] == job for owner in each["metadata"]["ownerReferences"])]
         return dict(owned[0]) if owned else {}  # Kueue has not created it yet
+
+    def wait_active(self) -> None:
+        custom = client.CustomObjectsApi(self.kube_client)
+
+        def active() -> bool:
+            return has_condition(
+                custom.get_cluster_custom_object(GROUP, VERSION, "admissionchecks", self.name), "Active"
+            )
+
+        wait_for(active, what="an active admission check")
 
     def reason(self, job: str, text: str) -> str:
         """Wait until a condition of the job's workload has a message with this text, and return the message."""
@@ -167,17 +147,27 @@ def bed(  # noqa: PLR0917 - fixtures
     )
     kubeconfig = _account(kube_api, kube_namespace)
     log_client = kube_api.connect()  # of its own, because another thread uses it
-    log = WatchLog(log_client, kube_namespace)
+    log = PowerWatch(log_client, kube_namespace, tuple(LIMITS_W))
     follower = threading.Thread(target=log.follow)
     follower.start()
     started: list[Process] = []
 
-    def start() -> Process:
+    def start(*, act: bool = True) -> Process:
         (port,) = free_ports(1)
-        argv = [sys.executable, "-m", "api.cli", "power", "admission-check", "--config", config, "--act"]
+        argv: list[str | Path] = [
+            sys.executable,
+            "-m",
+            "api.cli",
+            "power",
+            "admission-check",
+            "--config",
+            config,
+            *(["--act"] if act else []),
+        ]
         argv += ["--url", server.url, "--kubeconfig", kubeconfig, "--period-s", "0.3", "--lease-s", str(LEASE_S)]
+        argv += ["--metrics-port", str(port)]
         process = Process.start(
-            [*argv, "--metrics-port", str(port)],
+            argv,
             name=f"power-check-{len(started)}",
             log_dir=tmp_path,
             env={"PATH": "/usr/bin:/bin", "FLEETWRIGHT_TOKEN": ADMIN_TOKEN},
@@ -259,9 +249,9 @@ def test_a_budget_of_the_api_holds_jobs_and_a_higher_one_starts_them(bed: Bed) -
 
 def test_a_job_above_every_rating_is_rejected_and_one_without_known_watts_waits(bed: Bed) -> None:
     bed.start()
-    bed.submit("large", gpus=8, **{WATTS_PER_GPU: "701"})
-    bed.submit("unclear", **{WATTS_PER_GPU: "much"})
-    bed.submit("light", gpus=8, **{WATTS_PER_GPU: "100"})
+    bed.submit("large", gpus=8, watts="701")
+    bed.submit("unclear", watts="much")
+    bed.submit("light", gpus=8, watts="100")
 
     bed.reason("large", "the job needs 5,608 W, above the rating of every row that it may use, at most 5,600 W")
     bed.reason("unclear", "annotation fleetwright.io/watts-per-gpu: allowed: 0 to 100,000 W, got 'much'")
@@ -285,6 +275,41 @@ def test_an_evicted_job_releases_its_watts(bed: Bed) -> None:
     assert (after["d"], evicted in after) == ("row-b", False)
     for row, limit_w in LIMITS_W.items():
         assert bed.log.highest_w()[row] <= limit_w
+
+
+def test_a_small_job_does_not_overtake_a_large_one_on_its_row(bed: Bed) -> None:
+    bed.start()
+    bed.submit("first")
+    assert bed.running(1) == {"first": "row-a"}
+    bed.submit("large", gpus=8)
+    bed.reason("large", "row row-a: the job needs 5,600 W, 2,800 of 5,600 W are free")
+    bed.submit("other")
+    bed.submit("small", row="row-a")
+
+    reason = bed.reason("small", "earlier job waits")
+    assert (
+        f"row row-a: the job needs 2,800 W, 2,800 of 5,600 W are free; 1 earlier job waits: {bed.namespace}/" in reason
+    )
+    assert bed.rows_of() == {"first": "row-a", "other": "row-b"}
+
+    bed.complete("first")
+    assert wait_for(bed.rows_of, lambda found: "large" in found, what="the large job")["large"] == "row-a"
+
+
+def test_without_act_nothing_is_written(bed: Bed) -> None:
+    process = bed.start()
+    bed.wait_active()  # without that, Kueue reserves no quota, and there is nothing to decide
+    process.stop()
+    process = bed.start(act=False)
+    bed.submit("a")
+    wait_for(lambda: "decided" in process.log_path.read_text(), what="a decision in the log")
+    assert "the job needs 2,800 W, 5,600 of 5,600 W were free" in process.log_path.read_text()
+    (check,) = bed.workload("a")["status"]["admissionChecks"]
+    assert check["state"] == "Pending"
+    process.stop()
+
+    bed.start()
+    assert bed.running(1) == {"a": "row-a"}
 
 
 def test_a_check_with_parameters_is_not_active(bed: Bed) -> None:
@@ -332,8 +357,3 @@ def _account(api: KubeApi, namespace: str) -> Path:
         }
     )
     return api.service_account_kubeconfig(namespace=namespace, name="power-check")
-
-
-def _has(workload: dict[str, Any], condition: str) -> bool:
-    conditions = workload.get("status", {}).get("conditions", [])
-    return any((each["type"], each["status"]) == (condition, "True") for each in conditions)

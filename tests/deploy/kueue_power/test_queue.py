@@ -26,11 +26,19 @@ MODEL = DemandModel(file=FILE, gpus=builtin_gpus(), flavors=FLAVORS)
 
 
 def pod_set(
-    name: str = "main", *, gpus: Any = 4, count: int = 2, row: str | None = None, **annotations: str
+    name: str = "main",
+    *,
+    gpus: Any = 4,
+    count: int = 2,
+    row: str | None = None,
+    watts: str | None = None,
+    profile: str | None = None,
 ) -> dict[str, Any]:
     container = {"resources": {"requests": {"cpu": "4", "nvidia.com/gpu": gpus}}}
     selector = {} if row is None else {ROW_LABEL: row}
     spec = {"containers": [container, {}], "nodeSelector": selector}
+    stated = {WATTS_PER_GPU: watts, PROFILE: profile}
+    annotations = {key: value for key, value in stated.items() if value is not None}
     return {"name": name, "count": count, "template": {"metadata": {"annotations": annotations}, "spec": spec}}
 
 
@@ -83,8 +91,8 @@ def ready(row: str, watts: str) -> dict[str, Any]:
     [
         ([pod_set()], 8 * 700 * 1.5),
         ([pod_set(gpus="4"), pod_set("driver", gpus=0)], 8 * 700 * 1.5),
-        ([pod_set(**{WATTS_PER_GPU: "650.5"})], 8 * 650.5),
-        ([pod_set(**{PROFILE: "training"}), pod_set("more", gpus=1, count=1, **{WATTS_PER_GPU: "100"})], 4_100),
+        ([pod_set(watts="650.5")], 8 * 650.5),
+        ([pod_set(profile="training"), pod_set("more", gpus=1, count=1, watts="100")], 4_100),
         ([pod_set(gpus=0)], 0),
     ],
 )
@@ -96,9 +104,9 @@ def test_the_watts_of_a_workload(sets: list[dict[str, Any]], watts: float) -> No
     ("sets", "flavor", "message"),
     [
         ([pod_set()], "unknown", "set a label of the GPU type on the resource flavor"),
-        ([pod_set(**{WATTS_PER_GPU: "-1"})], "h100", "allowed: 0 to 100,000 W, got '-1'"),
-        ([pod_set(**{WATTS_PER_GPU: "nan"})], "h100", "allowed: 0 to 100,000 W, got 'nan'"),
-        ([pod_set(**{PROFILE: "trainings"})], "h100", "unknown profile 'trainings'; known: training"),
+        ([pod_set(watts="-1")], "h100", "allowed: 0 to 100,000 W, got '-1'"),
+        ([pod_set(watts="nan")], "h100", "allowed: 0 to 100,000 W, got 'nan'"),
+        ([pod_set(profile="trainings")], "h100", "unknown profile 'trainings'; known: training"),
         ([pod_set(gpus="1k")], "h100", "the number of GPUs is no whole number"),
     ],
 )
@@ -112,7 +120,7 @@ def test_unknown_watts_name_what_to_add(sets: list[dict[str, Any]], flavor: str,
     [
         (workload(), None),
         (workload(pod_set(row="row-a")), {"row-a"}),
-        (workload(pod_set(**{WATTS_PER_GPU: "1"}), flavor="of-row-b"), {"row-b"}),
+        (workload(pod_set(watts="1"), flavor="of-row-b"), {"row-b"}),
         (workload(pod_set(row="row-a"), pod_set("other", row="row-b")), set()),
     ],
 )
@@ -124,7 +132,7 @@ def test_an_admitted_workload_draws_the_watts_of_its_admission_on_its_row() -> N
     stated = {"QuotaReserved": "True", "Admitted": "True"}
     one = workload(conditions=stated, check=ready("row-b", "1234.5"), maximumExecutionTimeSeconds=60)
     (job,) = queue(one).running
-    assert (job.rows, job.demand_w, job.ends_at_s) == (
+    assert (set(job.rows), job.demand_w, job.ends_at_s) == (
         {"row-b"},
         1234.5,
         datetime(2026, 11, 28, 11, 1, tzinfo=UTC).timestamp(),
@@ -138,7 +146,7 @@ def test_a_finished_workload_draws_nothing() -> None:
 
 def test_an_evicted_workload_counts_on_every_row_until_its_quota_is_released() -> None:
     leaving = queue(workload(conditions={"QuotaReserved": "True", "Evicted": "True"}))
-    assert [(job.rows, job.demand_w) for job in leaving.running] == [({"row-a", "row-b"}, 8_400)]
+    assert [(set(job.rows), job.demand_w) for job in leaving.running] == [({"row-a", "row-b"}, 8_400)]
     assert queue(workload(conditions={"QuotaReserved": "False", "Evicted": "True"})).running == ()
 
 
