@@ -2,11 +2,14 @@
 
 One GPU type and one size of requests, so that every policy is one count of replicas per window of a minute; a replica
 serves 1 request/s of the trace's mean sizes, at 85 % utilisation.  Traces are scaled to a mean of `REPLICAS` replicas.
+The scored windows are the second day of a trace, and the last of the two hours before them are history, as a loop reads
+it from Prometheus at its start; traces of an hour have half an hour of history and less than one to score.
 A decision after window t changes the count of window t + 1 where it shrinks, and of t + 1 + WARM_UP where it grows;
 warming replicas are paid for.  `short` counts windows in which the ready replicas were fewer than the demand needs; the
 target is at most one minus the planned quantile.
 
-    clairvoyant      the cheapest counts that are never short, with the whole trace known and the same warm-up
+    clairvoyant      the cheapest counts that are never short, with the whole trace known and the same warm-up; it may
+                     change any count in any window
     Fleetwright      `planner.planning_loop`: forecast, stability, one change per window at most
     HPA on queue     Kubernetes: replicas x (queue per replica / target), tolerance 10 %, stabilisation of 5 minutes
     AIBrix           its GPU optimizer: the optimum for the last window's rate, in each window
@@ -39,40 +42,52 @@ UTILISATION = 0.85
 WARM_UP = 5  # windows
 QUANTILE = 0.95
 WINDOW_S = 60.0
-WARM_START = 30  # windows of history before the scored ones
+DAY, HISTORY, SHORT_HISTORY = 1440, 120, 30  # windows; of traces of at least two days, and of others
 HPA_TARGET, HPA_TOLERANCE, HPA_STABLE = 5.0, 0.1, 5  # queued requests per replica; windows
 KV_SPARE, QUEUE_SPARE = 0.2, 3.0  # llm-d: kvSpareTrigger x 2 rounded to its default 0.1 below and above 0.8, queue 3
+
+SETTINGS = LoopSettings(window_s=WINDOW_S, warm_up_s=WARM_UP * WINDOW_S, quantile=QUANTILE)
 
 Policy = Callable[[Floats], list[int]]  # demand in replicas per window -> count wanted after each window
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Day:
     trace: str
     needed: Floats  # replicas at full utilisation, per window
+    history: int  # windows before the scored ones
+
+    @property
+    def scored(self) -> slice:
+        return slice(self.history, None)
 
 
 def run() -> list[Row]:
-    return [row for day in days() for row in _rows(day)]
+    return [row for day in days(REPORT) for row in _rows(day)]
 
 
-def days() -> Iterator[Day]:
-    """The first day of each trace to report, in windows of a minute."""
-    for demand in demands(REPORT):
+def days(part: str) -> Iterator[Day]:
+    """The second day of each trace, or the whole of a short one, in windows of a minute."""
+    for demand in demands(part):
         if demand.window_s not in (60.0, 600.0) or "tokens" in demand.group:
             continue
         rates = demand.rates
         if demand.window_s == 600.0:
             if demand.group == "ServeGen clients":
                 continue  # their modelled form has windows of a minute
-            rates = _minutes(rates[: 1 + 144 + 1], seed=1)
-        if len(rates) <= WARM_START:
-            continue
-        rates = rates[: WARM_START + 1440]
-        yield Day(demand.group.removesuffix(", requests"), rates * REPLICAS / rates.mean())
+            rates = minutes(rates[: 2 * 144 + 1], seed=1)
+        yield day_of(demand.group.removesuffix(", requests"), rates)
 
 
-def _minutes(rates: Floats, *, seed: int) -> Floats:
+def day_of(trace: str, rates: Floats) -> Day:
+    if len(rates) >= 2 * DAY:
+        kept, history = rates[DAY - HISTORY : 2 * DAY], HISTORY
+    else:
+        kept, history = rates, SHORT_HISTORY
+    return Day(trace, kept * REPLICAS / kept.mean(), history)
+
+
+def minutes(rates: Floats, *, seed: int) -> Floats:
     """Minutes between means of ten, with the counting noise of Poisson arrivals at 0.7 requests/s per replica."""
     at = np.arange(0, len(rates) - 1, 0.1)
     course = np.interp(at, np.arange(len(rates)), rates)
@@ -83,9 +98,7 @@ def _minutes(rates: Floats, *, seed: int) -> Floats:
 
 def _rows(day: Day) -> Iterator[Row]:
     best = clairvoyant(day.needed.tolist(), capacity=UTILISATION, warmup=WARM_UP)
-    needed = np.ceil(day.needed / UTILISATION - 1e-9).astype(int)
-    cheapest = np.array(best.paid, dtype=float)
-    yield _row(day, "clairvoyant", ready=np.array(best.serving), paid=cheapest, needed=needed, cheapest=cheapest)
+    yield {"trace": day.trace, "policy": "clairvoyant"} | scores(day, ready=best.serving, paid=best.paid)
     policies: dict[str, Policy] = {
         "Fleetwright": fleetwright,
         "HPA on queue length": hpa,
@@ -93,22 +106,28 @@ def _rows(day: Day) -> Iterator[Row]:
         "llm-d": llm_d,
     }
     for name, policy in policies.items():
-        wanted = policy(day.needed)
-        yield _row(day, name, ready=ready_replicas(wanted), paid=_paid(wanted), needed=needed, cheapest=cheapest)
+        yield {"trace": day.trace, "policy": name} | scored(day, policy(day.needed))
 
 
-def _row(day: Day, policy: str, *, ready: Floats, paid: Floats, needed: Floats, cheapest: Floats) -> Row:
-    scored = slice(WARM_START, None)
-    changes = int(np.count_nonzero(np.diff(paid[scored])))
-    windows = len(paid[scored])
+def scored(day: Day, wanted: Sequence[int]) -> Row:
+    return scores(day, ready=ready_replicas(wanted), paid=_paid(wanted))
+
+
+def scores(day: Day, *, ready: Sequence[int] | Floats, paid: Sequence[int] | Floats) -> Row:
+    best = clairvoyant(day.needed.tolist(), capacity=UTILISATION, warmup=WARM_UP)
+    ready, paid, cheapest = (np.asarray(each, dtype=float)[day.scored] for each in (ready, paid, best.paid))
+    short = ready < replicas_for(day.needed)[day.scored]
+    changes, windows = int(np.count_nonzero(np.diff(paid))), len(paid)
     return {
-        "trace": day.trace,
-        "policy": policy,
         "windows": windows,
-        "cost_over_clairvoyant_percent": 100 * float(paid[scored].sum() / cheapest[scored].sum() - 1),
-        "short_windows_percent": 100 * float((ready < needed)[scored].mean()),
+        "cost_over_clairvoyant_percent": 100 * float(paid.sum() / cheapest.sum() - 1),
+        "short_windows_percent": 100 * float(short.mean()),
         "changes_per_hour": 3_600 / WINDOW_S * changes / windows,
     }
+
+
+def replicas_for(demand: Floats) -> Floats:
+    return np.ceil(demand / UTILISATION - 1e-9)
 
 
 def ready_replicas(wanted: Sequence[int]) -> Floats:
@@ -123,8 +142,7 @@ def _paid(wanted: Sequence[int]) -> Floats:
     return np.concatenate((counts[:1], counts[:-1]))
 
 
-def fleetwright(demand: Floats) -> list[int]:
-    settings = LoopSettings(window_s=WINDOW_S, warm_up_s=WARM_UP * WINDOW_S, quantile=QUANTILE)
+def fleetwright(demand: Floats, *, settings: LoopSettings = SETTINGS) -> list[int]:
     memory, counts = LoopMemory(), list[int]()
     running = _first(demand)
     for t, rate in enumerate(demand):

@@ -100,16 +100,21 @@ def _windows(at_s: Floats, weights: Floats, window_s: float) -> Floats:
     return rates
 
 
-def _clients() -> Iterator[Demand]:
+def client_steps(part: str) -> list[list[tuple[float, float]]]:
+    """The rate and the variation of gaps in each step, for each client of a part."""
     table = text("power", CLIENTS)
     if table is None:
-        return
+        return []
     clients: dict[str, list[tuple[float, float]]] = {}
     for row in csv.DictReader(io.StringIO(table)):
         clients.setdefault(row["client"], []).append((float(row["rate_rps"]), float(row["cv"] or 0)))
-    ranked = [(i, steps) for i, steps in enumerate(clients.values()) if i != DUPLICATE]
+    return [steps for i, steps in enumerate(clients.values()) if i != DUPLICATE and (i % 2 == 0) == (part == FIT)]
+
+
+def _clients() -> Iterator[Demand]:
     for part in (FIT, REPORT):
-        own = [steps for i, steps in ranked if (i % 2 == 0) == (part == FIT)]
+        if not (own := client_steps(part)):
+            return
         for steps in own:
             yield Demand("ServeGen clients", part, STEP_S, (600.0, 1200.0), np.array([rate for rate, _ in steps]))
         rates = np.sum([modelled(steps[: MODELLED_DAYS * 144], seed=i) for i, steps in enumerate(own)], axis=0)

@@ -52,9 +52,9 @@ class LoopSettings:
     window_s: float = 60.0
     warm_up_s: float = 300.0
     quantile: float = 0.95
-    band: float = 0.05
-    patience: int = 6
-    margin: float = 0.02  # besides the quantile, so that a slow rise is not followed replica by replica
+    band: float = 0.03
+    patience: int = 3
+    margin: float = 0.01  # besides the quantile, so that a slow rise is not followed replica by replica
     size_windows: int = 6
 
     @property

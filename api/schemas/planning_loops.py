@@ -41,10 +41,10 @@ class PlanningLoopSpec(Frozen):
         default=0.95, description="Quantile of the forecast demand that the plan serves."
     )
     band: Annotated[float, Field(ge=0.0, le=10.0)] = Field(
-        default=0.05, description="A cost above the proven bound by up to this share is not worth a change."
+        default=0.03, description="A cost above the proven bound by up to this share is not worth a change."
     )
     patience: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        default=6, description="Windows in a row that a saving must last before the plan shrinks; growth does not wait."
+        default=3, description="Windows in a row that a saving must last before the plan shrinks; growth does not wait."
     )
     size_windows: Annotated[int, Field(ge=1, le=100)] = Field(
         default=6, description="Windows whose request sizes are planned with."

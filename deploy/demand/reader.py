@@ -55,6 +55,10 @@ class DemandReader:
             pages = [page for page, name in wanted.items() if name == profile]
             self._failed |= await self.pages.poll(pages, profile=PROFILES[profile], at_s=at_s)
 
+    def keeps_history(self, demand: DemandSources) -> bool:
+        """Whether past windows can be read at little cost."""
+        return all(isinstance(source, PrometheusDemand) for source in demand.sources)
+
     async def read(
         self, demand: DemandSources, *, window: Window, expected_replicas: Mapping[str, int]
     ) -> DemandWindow:

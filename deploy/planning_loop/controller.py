@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import reduce
 
 import structlog
 
@@ -44,6 +45,7 @@ from deploy.planning_loop.conversion import (
     state_with,
     traffic_by_option,
 )
+from deploy.planning_loop.history import windows_before
 from deploy.planning_loop.metrics import PlanningMetrics
 from deploy.planning_loop.stock import PlanningOffers, read_offers
 from fleet.errors import FleetwrightError
@@ -239,7 +241,8 @@ class PlanningLoops:
         windows: Mapping[str, DemandWindow],
     ) -> _Report:
         spec, settings = loop.spec, settings_of(loop.spec)
-        memory = observe(memory_of(state), windows, template=spec.request, settings=settings)
+        memory = memory_of(state) if state.forecasts else await self._with_history(loop, targets, windows)
+        memory = observe(memory, windows, template=spec.request, settings=settings)
         observed = min(forecast.observed for forecast in memory.forecasts.values())
         in_force = await self._plan_in_force(loop, targets, state)
         wanted = {} if in_force is None else _wanted(in_force, targets)
@@ -271,6 +274,19 @@ class PlanningLoops:
             report.phase, report.message = LoopPhase.OBSERVED, f"a new plan is due: {decision.reason}"
             return report
         return await self._adopt(loop, targets, decision, report)
+
+    async def _with_history(
+        self, loop: PlanningLoop, targets: Mapping[str, Target], windows: Mapping[str, DemandWindow]
+    ) -> LoopMemory:
+        """Begin with the windows before the first one."""
+        sources = {name: target.spec.demand for name, target in targets.items() if target.spec.demand is not None}
+        window = next(iter(windows.values())).window
+        history = await windows_before(window, demand=self.demand, sources=sources, clock=self.clock)
+        log.info("planning_history_read", planning_loop=loop.name, windows=len(history))
+        template, settings = loop.spec.request, settings_of(loop.spec)
+        return reduce(
+            lambda memory, each: observe(memory, each, template=template, settings=settings), history, LoopMemory()
+        )
 
     async def _decision(
         self,

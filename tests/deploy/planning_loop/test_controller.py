@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from api.schemas.planning_loops import LoopPhase, PlanningLoopSpec, PlanningLoopStatus
-from api.schemas.target_hosts import AllowedHosts
+from api.schemas.target_hosts import LOOPBACK_HOSTS, AllowedHosts
 from api.schemas.targets import Mode
 from deploy.common.clock import Clock
 from deploy.common.leader_election import Leadership, LeaseSettings
@@ -21,9 +21,12 @@ from deploy.demand.reader import DemandFolders
 from deploy.planning_loop.controller import READ_DELAY_S, PlanningLoops
 from deploy.planning_loop.process import planning_loops
 from fleet.stock import FreeNodes, Stock, StockEntry
+from planner.forecast import ForecastState
 from planner.request import PlanRequest
 from tests.deploy.controller.harness import Harness, app
+from tests.planner.demand.scraped import Served, scraped
 from tests.planner.requests import from_offers, offer
+from tests.testbed.stored_series import stored_series
 
 pytestmark = pytest.mark.anyio
 
@@ -80,7 +83,7 @@ async def loops_of(
         api=more.pop("api", harness.api),
         leadership=leadership,
         registry=harness.registry,
-        allowed=AllowedHosts.parse(["localhost"]),
+        allowed=AllowedHosts.parse(LOOPBACK_HOSTS),
         clock=clock,
         folders=DemandFolders(logs=folder),
         **more,
@@ -97,9 +100,9 @@ class Scene:
     def __post_init__(self) -> None:
         self.traffic = Traffic(self.harness, self.folder / "requests.jsonl")
 
-    async def begin(self, *, mode: Mode = Mode.APPLY, **spec: Any) -> None:
+    async def begin(self, *, mode: Mode = Mode.APPLY, demand: Mapping[str, Any] = DEMAND, **spec: Any) -> None:
         self.harness.clock.advance(WINDOW_S - self.harness.clock.now().timestamp() % WINDOW_S + READ_DELAY_S + 1)
-        await self.harness.register("chat", app(A=1), mode=Mode.OBSERVE, demand=DEMAND)
+        await self.harness.register("chat", app(A=1), mode=Mode.OBSERVE, demand=demand)
         described = {
             "request": REQUEST.model_dump(mode="json", exclude_defaults=True),
             "targets": {"chat": "chat"},
@@ -176,6 +179,25 @@ class TestDecisions:
             scene.harness.counted("fleetwright_planning_windows_total", phase=phase.value) or 0.0 for phase in LoopPhase
         )
         assert counted == 3
+
+
+class TestHistory:
+    async def test_a_new_loop_decides_on_the_windows_that_prometheus_has(self, scene: Scene) -> None:
+        now_s = scene.harness.clock.now().timestamp()
+        requests = [Served(now_s - 1_200 + n / 4, now_s - 1_199.5 + n / 4) for n in range(4 * 1_500)]
+        series = scraped(requests, labels={"pod": "a"}, since_s=now_s - 1_200, until_s=now_s + 300, every_s=15.0)
+        with stored_series(series) as server:
+            source = {"kind": "prometheus", "url": server.url, "profile": "vllm"}
+            await scene.begin(demand={"sources": [source | {"parts": {"*": {}}}]})
+            async with loops_of(scene.harness, scene.folder) as loops:
+                await loops.leadership.renew()
+                await loops.advance()
+        status = await scene.status()
+        assert status.phase is LoopPhase.APPLIED
+        assert status.state is not None
+        state = ForecastState.model_validate(status.state.forecasts["chat"])
+        assert state.observed >= 18
+        assert status.demand["chat"].forecast_rps == pytest.approx(4, rel=0.25)
 
 
 class TestModes:
