@@ -237,3 +237,10 @@ def test_absent_values_have_the_defaults_of_the_chart(helm3: Helm, tmp_path: Pat
     given = ["--set", "worker.resources.requests=null,worker.resources.limits.memory=6Gi"]
     found = list(yaml.safe_load_all(helm3.run("template", "demo", stripped, "--namespace", "fleet", *fixed)))
     assert [item for item in found if item] == render(helm3, *fixed, *given)
+
+
+def test_the_documented_rows_each_have_agents_and_a_guard(rendered: Any) -> None:
+    page = (CHART.parents[1] / "docs" / "how-to" / "guard-rows-on-kubernetes.md").read_text()
+    values = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0])
+    names = {item["metadata"]["name"] for item in rendered(values) if item["kind"] in {"DaemonSet", "Deployment"}}
+    assert names == {f"demo-fleetwright-{kind}-{row}" for kind in ("agent", "guard") for row in ("row-a", "row-b")}
