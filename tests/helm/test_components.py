@@ -16,7 +16,7 @@ from tests.testbed.helm import Helm
 
 AGENTS = {"existingSecret": "agents"}
 ROW: dict[str, Any] = {"config": {"settings": {"rating_w": 9000}}, "agentToken": AGENTS}
-WITH_AGENTS = {"agent": {"enabled": True, "token": AGENTS}, "powerGuards": {"row-a": ROW}}
+WITH_AGENTS: dict[str, Any] = {"agent": {"enabled": True, "token": AGENTS}, "powerGuards": {"row-a": ROW}}
 URL = "https://fleet.example.com"
 ELSEWHERE: dict[str, Any] = {
     "api": {"enabled": False},
@@ -97,7 +97,11 @@ class TestExternalApi:
 class TestDiscovery:
     def test_a_guard_finds_the_agents_of_its_row_by_their_headless_service(self, rendered: Any) -> None:
         rows = {"row-a": {"nodeSelector": {"row": "a"}}}
-        for values, expected in (({}, "demo-fleetwright-agent"), ({"rows": rows}, "demo-fleetwright-agent-row-a")):
+        cases: list[tuple[dict[str, Any], str]] = [
+            ({}, "demo-fleetwright-agent"),
+            ({"rows": rows}, "demo-fleetwright-agent-row-a"),
+        ]
+        for values, expected in cases:
             agent = WITH_AGENTS["agent"] | values | {"port": 9500}
             objects = rendered(WITH_AGENTS | {"agent": agent})
             discover = guard_file(objects).discover
