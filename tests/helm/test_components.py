@@ -112,7 +112,7 @@ class TestDiscovery:
             labels = one(objects, "DaemonSet", expected)["spec"]["template"]["metadata"]["labels"]
             assert service["spec"]["selector"].items() <= labels.items()
             assert 9500 in ports_in(policy_of(objects, "-guard-row-a"))
-        assert "Role" not in kinds(objects)
+            assert "Role" not in kinds(objects)
 
     def test_each_row_has_agents_on_its_own_nodes(self, rendered: Any) -> None:
         rows = {name: {"nodeSelector": {"row": name}} for name in ("row-a", "row-b")}
