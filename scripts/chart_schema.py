@@ -121,7 +121,7 @@ def _draft_7(node: Any) -> Any:
         return [_draft_7(each) for each in node]
     if not isinstance(node, dict):
         return node
-    found = {}
+    found: Schema = {}
     for key, value in node.items():
         if key in {"properties", "patternProperties"}:
             found[key] = {name: _draft_7(each) for name, each in value.items()}
@@ -150,7 +150,7 @@ def _plain(node: Any) -> Any:
         return node
     if "$ref" in node:
         return {"$ref": f"#/$defs/{_short(node['$ref'].rpartition('/')[2])}"}
-    found = {}
+    found: Schema = {}
     for key, value in node.items():
         if key == "properties":
             found[key] = {name: _plain(each) for name, each in value.items()}

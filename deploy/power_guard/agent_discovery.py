@@ -76,8 +76,8 @@ class AgentFinder:
 
     async def changed(self, agents: Agents) -> None:
         """Give the loop's agents their new addresses, until a server joins or leaves the row."""
-        before = self._urls.keys() | set()
-        while self._urls.keys() == before:
+        before = set(self._urls)
+        while set(self._urls) == before:
             await self._sleep(self._settings.every_s)
             await self.refresh()
             await agents.move(self._urls)

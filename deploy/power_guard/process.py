@@ -52,7 +52,7 @@ async def _run_row(
 ) -> Timetable | None:
     """Run until stopped, or until the finder's servers change; return the budget then in force."""
     registry = CollectorRegistry()
-    loop, agents = guard_loop(config, registry=registry, server_name=finder and finder.server_name)
+    loop, agents = guard_loop(config, registry=registry, server_name=finder.server_name if finder is not None else None)
     loop.budget = budget
     token = read_token_file(config.budget_token_file) if config.budget_token_file else None
     app = guard_app(loop, registry=registry, budget_token=token)

@@ -149,7 +149,7 @@ def test_the_chart_on_postgres_is_installed_upgraded_rolled_back_and_removed(hel
     place.run(helm, "upgrade", CHART, *POSTGRES, "--set", "api.replicas=3", "--set", "image.tag=next", *READY)
     (second_job,) = place.migrations()
     assert second_job != first_job
-    assert (_image(place), place.deployment(API).status.available_replicas) == ("fleetwright:next", 3)
+    assert (_image(place), place.deployment(API).status.available_replicas) == ("fleetwright:next-api", 3)
     assert place.token() == token
 
     place.run(helm, "rollback", "1", *READY)
@@ -194,7 +194,7 @@ def test_helm_4_upgrades_a_release_of_helm_3(helm3: Helm, helm4: Helm, place: Pl
     place.run(helm3, "install", CHART, "--values", SQLITE, *READY)
     token = place.token()
     place.run(helm4, "upgrade", CHART, "--values", SQLITE, "--set", "image.tag=next", *READY)
-    assert (_image(place), place.token()) == ("fleetwright:next", token)
+    assert (_image(place), place.token()) == ("fleetwright:next-api", token)
 
 
 def test_autoscaler_and_disruption_budget_are_accepted(helm: Helm, place: Place) -> None:

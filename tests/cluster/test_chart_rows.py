@@ -180,7 +180,7 @@ def test_with_everything_on_each_account_has_the_rights_it_needs_and_no_other(
 @pytest.mark.parametrize("profile", PROFILES, ids=lambda path: path.stem)
 def test_every_profile_is_installed_upgraded_rolled_back_and_removed(releases: Releases, profile: Path) -> None:
     without_operator = ["--set", "monitoring.serviceMonitor.enabled=auto,monitoring.prometheusRule.enabled=auto"]
-    given = ["--values", profile, *without_operator]
+    given = ["--values", str(profile), *without_operator]
     releases.run("install", "fleet", CHART, *given)
     before = releases.deployments()
     releases.run("upgrade", "fleet", CHART, *given, "--set", "controller.observeOnly=true")

@@ -82,7 +82,10 @@ def test_an_invalid_value_is_named(helm: Helm, values: str, message: str) -> Non
             "worker.jobMemoryMiB=2048",
             "limits.memory is 4500Mi, but worker.concurrency 2 and worker.jobMemoryMiB 2048 need 8492Mi",
         ),
-        ("worker.extraEnv[0].name=FLEETWRIGHT_PLAN_CONCURRENCY", "worker.extraEnv sets FLEETWRIGHT_PLAN_CONCURRENCY"),
+        (
+            "database.type=postgresql,worker.extraEnv[0].name=FLEETWRIGHT_PLAN_CONCURRENCY",
+            "worker.extraEnv sets FLEETWRIGHT_PLAN_CONCURRENCY",
+        ),
         ("api.preStopSleepSeconds=40", "api.preStopSleepSeconds is 40: allowed is less than"),
         ("api.extraEnv[0].name=FLEETWRIGHT_HOST", "api.extraEnv sets FLEETWRIGHT_HOST"),
         ("controller.extraEnv[0].name=FLEETWRIGHT_LOG_LEVEL", "controller.extraEnv sets FLEETWRIGHT_LOG_LEVEL"),
