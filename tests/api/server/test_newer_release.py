@@ -173,6 +173,7 @@ async def fill(admin: Any) -> None:
         await admin.put("/v1/planning-loops/chat/status", json=bodies()["put_planning_loop_status"]),
         await admin.put("/v1/power/trees/north", json=tree(), headers=CREATE),
         await admin.put("/v1/power/budgets/row-1", json=BUDGET, headers=CREATE),
+        await admin.put("/v1/stock/prod", json=bodies()["put_stock"], headers=CREATE),
         await admin.put("/v1/faults/cases/c-1", json=case("draining"), headers=CREATE),
         await set_rules(admin, mode="apply"),
         await admin.post("/v1/faults/diagnoses", json=node_diagnosis("gpu-1") | {"expires_in_s": 3600.0}),
