@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
@@ -21,6 +22,8 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache
 from numba.extending import is_jitted
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+PACKAGES: Final = ("fleet", "planner", "placement", "power", "faults")
+MARK: Final = "\n@jit_entry("
 config: Any = numba_config  # its attributes come from the environment
 
 
@@ -47,6 +50,18 @@ def jit_entry(signature: Any) -> Callable[[Function], Function]:
         return cast("Function", dispatcher)
 
     return compiled
+
+
+def modules_with_kernels() -> Iterator[str]:
+    """Yield the name of every installed module that compiles at import."""
+    for package in PACKAGES:
+        spec = find_spec(package)
+        if spec is None or spec.origin is None:
+            raise ModuleNotFoundError(f"the package {package} is not installed", name=package)
+        folder = Path(spec.origin).parent
+        for path in sorted(folder.rglob("*.py")):
+            if MARK in path.read_text(encoding="utf-8"):
+                yield ".".join(path.relative_to(folder.parent).with_suffix("").parts)
 
 
 class _ReadOnlyLocator:

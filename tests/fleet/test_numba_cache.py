@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from fleet.numba_cache import modules_with_kernels
 from scripts.repo_checks import ROOT, tracked_files
-from scripts.warm_numba_cache import modules_with_kernels
 
 PR_CAPBSET_DROP = 24
 CAP_DAC_OVERRIDE = 1

@@ -162,7 +162,7 @@ def test_the_acting_agent_ends_with_the_reason_on_a_node_without_a_driver(
     helm3: Helm, roots: Roots, tmp_path: Path
 ) -> None:
     values = tmp_path / "values.json"
-    acting = {"enabled": True, "act": True, "device": "nvml", "token": {"existingSecret": "agents"}}
+    acting = {"enabled": True, "act": True, "device": "nvml", "token": {"existingSecret": "agents"}, "port": 9433}
     values.write_text(json.dumps({"agent": acting}))
     objects = render(helm3, "--values", values)
     (agent,) = (
