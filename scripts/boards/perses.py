@@ -30,7 +30,7 @@ FORMATS: Final[dict[Unit, Json]] = {
     Unit.USD: {"unit": "usd", "decimalPlaces": 2},
     Unit.PER_SECOND: {"unit": "requests/sec"},
 }
-DECIMAL: Final[Json] = {"unit": "decimal", "shortValues": True, "decimalPlaces": 2}
+DECIMAL: Final[Json] = {"unit": "decimal", "shortValues": True}
 ROW_UNITS: Final = 1  # one row of Grafana's grid is about as high as one of Perses
 
 

@@ -268,7 +268,11 @@ def _controller() -> list[Panel]:
         bars(
             "Writes",
             "Changes that the controller wrote to running applications, by target and kind.",
-            increase("fleetwright_controller_writes_total", by="target, kind"),
+            one(
+                f"sum by (target, kind) (increase(fleetwright_controller_writes_total{{{HERE}}}[$__rate_interval]))"
+                " or vector(0)",
+                legend="{{target}} {{kind}}",
+            ),
         ),
     ]
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ import httpx
 import pytest
 import yaml
 
-from api.client import GPUS, Client, UnauthorizedError
+from api.client import GPUS, Client, Timeouts, UnauthorizedError
 from api.schemas.expert_maps import ExpertMapPhase, ExpertMapStatus
 from api.schemas.faults import DiagnosisReport
 from api.schemas.power import CapPlanRequest, PowerBudget, SimulationRequest
@@ -31,12 +32,13 @@ from deploy.node_agent.schemas import CAPS_PATH
 from placement.request import PlacementRequest
 from tests.deploy.health_events.fake_scontrol import FakeScontrol
 from tests.deploy.router.tables import table
+from tests.helm.chart import ALERTS
 from tests.helm.loop_reports import loop_request, loop_spec, loop_status
 from tests.power.trees import two_rows
 from tests.testbed.fault_bundles import node_diagnosis, report
 from tests.testbed.processes import LOOPBACK, Process, answers_ok, free_ports
-from tests.testbed.prometheus import Prometheus
-from tests.testbed.server import Server, StartServer
+from tests.testbed.prometheus import Prometheus, running_prometheus
+from tests.testbed.server import ADMIN_TOKEN, Server, StartServer, running_servers
 from tests.testbed.waiting import wait_for
 
 NAMESPACE: Final = "fleet"
@@ -70,26 +72,38 @@ class Release:
         return ["--url", self.server.url, "--token-file", self.folder / "token"]
 
 
+@pytest.fixture(scope="session")
+def observed_release(prometheus_programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """Provide a Prometheus of its own that scrapes a release, of which each process has done something."""
+    folder = tmp_path_factory.mktemp("release")
+    data = folder / "prometheus"
+    data.mkdir()
+    with (
+        running_prometheus(prometheus_programs / "prometheus", directory=data) as prometheus,
+        running_servers(folder) as start_server,
+        _running_release(start_server, prometheus, folder=folder),
+    ):
+        yield prometheus
+
+
 @contextmanager
-def observed_release(
-    start_server: StartServer, prometheus: Prometheus, rules: Path, *, database_url: str, folder: Path
-) -> Iterator[Server]:
-    """Run a release until each process has done something; yield the API."""
-    server = start_server(database_url, "--no-controller")
+def _running_release(start_server: StartServer, prometheus: Prometheus, *, folder: Path) -> Iterator[None]:
+    server = start_server(f"sqlite+aiosqlite:///{folder}/service.db", "--no-controller")
     with ExitStack() as running:
         release = Release(server=server, folder=folder, running=running)
         release.addresses.append(("api", server.url.removeprefix("http://")))
-        client = running.enter_context(server.client())
+        patience = Timeouts(read_s=START_S)
+        client = running.enter_context(Client(server.url, token=ADMIN_TOKEN, timeouts=patience))
         gpu, plan_id = _store(client)
         guard = _start_power(release)
         _start_router(release, guard=guard)
         _start_controllers(release)
         _report(client, gpu, plan_id)
-        prometheus.configure(_scraping(release.addresses, _fast(rules, folder)))
+        prometheus.configure(_scraping(release.addresses, _fast(ALERTS, folder)))
         running.enter_context(_traffic(release))
         _wait_until_scraped(prometheus)
         _change(client, server.url)
-        yield server
+        yield
 
 
 def _scraping(addresses: list[tuple[str, str]], rules: Path) -> dict[str, Any]:
@@ -126,9 +140,9 @@ def _fast(rules: Path, folder: Path) -> Path:
 
 
 def _wait_until_scraped(prometheus: Prometheus) -> None:
-    wait_for(lambda: prometheus.query("min(up) == 1"), what="a scrape of every process")
+    wait_for(partial(prometheus.query, "min(up) == 1"), what="a scrape of every process", timeout_s=START_S)
     forecast = 'fleetwright_row_power_forecast_watts{horizon="40s", quantile="0.999"}'
-    for series in (
+    for query in (
         f"{forecast} offset 40s",
         "rate(fleetwright_router_ttft_seconds_count[1m]) > 0",
         "rate(fleetwright_planning_windows_total[1m])",
@@ -136,7 +150,7 @@ def _wait_until_scraped(prometheus: Prometheus) -> None:
         "fleetwright_remediation_last_reconcile_timestamp_seconds > 0",
         "fleetwright_health_events_last_reconcile_timestamp_seconds > 0",
     ):
-        wait_for(lambda series=series: prometheus.query(series), what=series, timeout_s=120.0)
+        wait_for(partial(prometheus.query, query), what=query, timeout_s=START_S)
 
 
 def _start_power(release: Release) -> str:
@@ -148,7 +162,7 @@ def _start_power(release: Release) -> str:
         options = ["--device", "simulated", "--gpus", "4", "--port", str(port)]
         release.start(f"agent:{name}", "agent", name, *options, address=address)
         agents.append({"name": name, "url": f"http://{address}", "duty": "high" if name == "n0" else "low"})
-    cap = {"holder": "planner", "lease_s": 3600.0, "power_limit_w": 500.0}
+    cap = {"holder": "planner", "lease_s": 3600.0, "power_limit_w": 500.0, "clock_mhz": 1500}
     httpx.put(f"{agents[0]['url']}{CAPS_PATH}", json=cap, trust_env=False).raise_for_status()
     settings = {"rating_w": 40_000.0, "telemetry_delay_s": 0.0, "period_s": PERIOD_S, "margin_s": 2 * PERIOD_S}
     config = {
@@ -236,7 +250,8 @@ def _store(client: Client) -> tuple[str, str]:
     """Store a plan, its target, and a power tree with a budget; return the GPU and the plan."""
     gpu = client.get_document(GPUS).document.gpus[0].name
     plan = client.create_plan(loop_request(gpu))
-    application = {"dashboard_url": f"http://{LOOPBACK}:8265", "application": "chat", "deployments": {gpu: "chat"}}
+    dashboard = f"http://{LOOPBACK}:{free_ports(1)[0]}"  # which refuses: the controller reports a failure
+    application = {"dashboard_url": dashboard, "application": "chat", "deployments": {gpu: "chat"}}
     spec = {"workload": "chat", "mode": Mode.RECOMMEND, "plan_id": plan.id, "application": application}
     client.create_target("chat", TargetSpec.model_validate(spec | {"demand": bodies()["put_target"]["demand"]}))
     client.create_power_tree(two_rows(pdu_w=67_500.0, row_w=60_000.0))
