@@ -39,6 +39,8 @@ RATE_MBIT = 200.0
 MILD, PLAIN = (1.25, 1.5), (1.8, 2.6)  # how many times slower
 LONGER_MS = (25.0, 100.0)
 SLOW: Final[tuple[Kind, ...]] = ("tx", "rx", "link")
+# A training step that waits for its network.
+HEAVY: Final = Workload(ranks=RANKS, duration_s=DURATION_S, all_reduce_bytes=2 << 20, compute_ms=20.0)
 
 
 def run() -> list[Row]:
@@ -55,24 +57,24 @@ def run() -> list[Row]:
 def experiments(library: LibraryName, *, seed: int) -> Iterator[Experiment]:
     rng = Random(seed)
     usual = Workload(ranks=RANKS, duration_s=DURATION_S, library=library)
-    heavy = replace(usual, all_reduce_bytes=2 << 20, compute_ms=20.0)  # a training step that waits for its network
-    yield from (_outside("frozen", usual, "stop", node) for node in _three(rng))
+    heavy = replace(HEAVY, library=library)
+    yield from (outside("frozen", usual, "stop", node) for node in _three(rng))
     cut, sender, other = _three(rng)
-    yield _outside("node cut", usual, "node_cut", cut)
-    yield from (_outside("pair cut", usual, "pair_cut", node, peer=_next(node)) for node in (sender, other))
+    yield outside("node cut", usual, "node_cut", cut)
+    yield from (outside("pair cut", usual, "pair_cut", node, peer=next_node(node)) for node in (sender, other))
     for workload, between in ((heavy, MILD), (usual, PLAIN)):
         for kind, node in zip(SLOW, _three(rng), strict=True):
             times = round(rng.uniform(*between), 2)
-            peer = _next(node) if kind == "link" else None
-            yield _outside(f"slow {kind} {times}x", workload, kind, node, peer=peer, rate_mbit=RATE_MBIT / times)
+            peer = next_node(node) if kind == "link" else None
+            yield outside(f"slow {kind} {times}x", workload, kind, node, peer=peer, rate_mbit=RATE_MBIT / times)
     for node in _three(rng):
         ms = round(rng.uniform(*LONGER_MS))
         yield _inside(f"computes {ms} ms longer", usual, Inner(what="delay", at_s=AT_S, rank=node, ms=float(ms)))
-    yield from (_outside("killed", usual, "kill", node) for node in _three(rng))
+    yield from (outside("killed", usual, "kill", node) for node in _three(rng))
     hangs, floods, flooded = _three(rng)
     yield _inside("user code hangs", usual, Inner(what="hang", at_s=AT_S, rank=hangs))
     yield Experiment(name="healthy", workload=usual)
-    yield _outside("foreign traffic", usual, "flood", floods, peer=flooded, seconds=3.0)
+    yield outside("foreign traffic", usual, "flood", floods, peer=flooded, seconds=3.0)
     yield _inside("imbalance", usual, Inner(what="imbalance", at_s=0.0, ms=rng.uniform(10.0, 30.0)))
     yield _inside("checkpoint pause", usual, Inner(what="pause", at_s=AT_S, ms=rng.uniform(800.0, 2000.0)))
 
@@ -81,11 +83,11 @@ def _three(rng: Random) -> list[int]:
     return rng.sample(range(RANKS), 3)
 
 
-def _next(node: int) -> int:
+def next_node(node: int) -> int:
     return (node - 1) % RANKS
 
 
-def _outside(
+def outside(
     name: str,
     workload: Workload,
     kind: Kind,

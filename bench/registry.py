@@ -154,6 +154,12 @@ REGISTRY = (
     # Faults
     Benchmark("faults_recordings", "Recordings", target="right class, place and direction; no wrong quarantine"),
     Benchmark("faults_lab", "Live lab", target="all faults named", slow=True),
+    Benchmark(
+        "faults_lab_loaded",
+        "Live lab on a loaded host",
+        target="95 % of slow links and NICs named, p95 5 s, no wrong quarantine",
+        slow=True,
+    ),
     Benchmark("faults_directions", "Directions, on a model", target="95 % right", slow=True),
     Benchmark("faults_lab_noise", "Noise of the lab", slow=True),
     Benchmark(
