@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -63,10 +62,6 @@ EVERYTHING = {
 }
 # In this order, because each needs those before it.
 COMPONENTS = ("migrate", "api", "test", "worker", "controller", "agent", "guard", "fault-monitor", "remediation")
-RAY_HEAD = [
-    *("ray", "start", "--head", "--block", f"--node-ip-address={ADDRESS}", "--port=6379", "--num-cpus=0"),
-    *("--num-gpus=0", "--include-dashboard=false", "--object-store-memory=80000000"),
-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,14 +96,14 @@ def running(
         objects = render(helm3, "--values", values, profile=POSTGRES)
         pods = {pod.component: pod for pod in pods_of(objects, secrets=secrets, claims=folder)}
         assert set(COMPONENTS) == pods.keys()
-        head = _ray_head(pods["remediation"].container["image"])
-        stack.enter_context(head.running(roots, folder=folder / "ray-head"))
         processes = {}
         for component in COMPONENTS:
             pod = pods[component]
             process = stack.enter_context(pod.running(roots, folder=folder / component))
             if pod.kind == "Job":
                 assert process.popen.wait(120) == 0, process.log_tail()
+            elif component == "remediation":  # ready once it has joined a Ray cluster, which there is none of
+                process.wait_ready(lambda found=process: "Local node IP" in found.log_tail())
             else:
                 process.wait_ready(pod.is_ready)
                 processes[component] = process
@@ -176,20 +171,6 @@ def test_the_acting_agent_ends_with_the_reason_on_a_node_without_a_driver(
     text = process.log_path.read_text()
     assert "NVML" in text
     assert "Traceback" not in text
-
-
-def _ray_head(image: str) -> Pod:
-    container: dict[str, Any] = {
-        "image": image,
-        "command": RAY_HEAD,
-        "env": [{"name": "HOME", "value": "/tmp"}],
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
-    }
-    template = {
-        "metadata": {"labels": {}},
-        "spec": {"containers": [container], "volumes": [{"name": "tmp", "emptyDir": {}}]},
-    }
-    return Pod(name="ray-head", kind="Pod", template=template, secrets={}, config_maps={}, hosts=[])
 
 
 def _container_pid(process: Process) -> int:
