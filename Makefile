@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Two cores: two processes of unit tests, three of tests on real parts, which wait for other processes; each file of
 # these stays in one process, with the servers that it shares.
-APART := --ignore tests/cluster --ignore tests/lab --ignore tests/processes
+APART := --ignore tests/cluster --ignore tests/images --ignore tests/lab --ignore tests/processes
 
 define say
 @printf '\033[1m==> %s\033[0m\n' $(1)
@@ -53,7 +53,7 @@ test-unit: install ## run the tests that need no real part: decision packages, s
 
 test-parts: install ## run the tests on real parts: processes, network namespaces, databases, Prometheus, Kubernetes, Ray
 	$(call say,"processes and network namespaces and real PostgreSQL and Prometheus and Kubernetes")
-	$(BIN)/pytest --numprocesses 3 --dist loadfile tests/processes tests/lab tests/cluster -m "not ray"
+	$(BIN)/pytest --numprocesses 3 --dist loadfile tests/processes tests/lab tests/images tests/cluster -m "not ray"
 	$(call say,"the service and its store on PostgreSQL")
 	$(BIN)/pytest --numprocesses 2 --dist loadfile $(APART) -m postgres
 	$(call say,"a real Ray cluster")
@@ -102,7 +102,7 @@ lock: ## resolve the lock files anew from pyproject.toml
 
 image: ## build the images `agent`, `api` and `full` with buildah or docker; PYTHON_IMAGE=python:3.13-slim@sha256:… pins the base
 	$(call say,"images")
-	scripts/build_images.sh agent api full
+	@PYTHON_IMAGE='$(PYTHON_IMAGE)' IMAGE='$(IMAGE)' scripts/build_images.sh agent api full
 
 chart: install ## package the chart into dist/: archive, OCI layout, bills of materials of the images
 	$(call say,"chart")
@@ -110,7 +110,7 @@ chart: install ## package the chart into dist/: archive, OCI layout, bills of ma
 
 image-test: install ## build the images on a base made of Debian packages, and start every container of the chart in them (root, buildah)
 	$(call say,"containers of the chart in the images")
-	FLEETWRIGHT_IMAGES=build $(BIN)/pytest tests/images
+	FLEETWRIGHT_IMAGES=build $(BIN)/pytest --log-cli-level INFO tests/images
 
 clean: ## remove everything that make made, the local database too
 	$(call say,"removing everything that make made")

@@ -110,7 +110,7 @@ class Pod:
         spec = folder / "spec.json"
         spec.write_text(json.dumps(self._spec(root, user, folder)))
         prefix = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
-        argv = [*prefix, sys.executable, "-I", "-S", container.__file__, spec]
+        argv = [*prefix, sys.executable, "-I", "-S", container.__file__, str(spec)]
         with Process.start(argv, name=self.name, log_dir=folder) as process:
             yield process
 
