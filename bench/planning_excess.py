@@ -68,6 +68,7 @@ def _parts(day: Day, part: str) -> Iterator[tuple[str, Row]]:
 
 def _short_clairvoyant(day: Day) -> Row:
     """The clairvoyant counts for the largest part of the demand that leaves 5 % of the windows short."""
+    row: Row = {}
     for part in np.arange(0.97, 1.0, 0.001):
         best = clairvoyant((part * day.needed).tolist(), capacity=UTILISATION, warmup=WARM_UP)
         row = scores(day, ready=best.serving, paid=best.paid)

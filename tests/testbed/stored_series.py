@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.parse import parse_qs
 
 from planner.demand.series import Series
@@ -29,9 +30,9 @@ def stored_series(series: Sequence[Series]) -> Iterator[StoredSeries]:
             end_s = float(form["time"][0])
             length_s = float(re.findall(r"\[(\d+)s\]$", form["query"][0])[0])
             stored.ends_s.append(end_s)
-            result = [
+            result: list[dict[str, Any]] = [
                 {
-                    "metric": {"__name__": each.name, **each.labels},
+                    "metric": dict(each.labels) | {"__name__": each.name},
                     "values": [[at_s, str(value)] for at_s, value in each.samples if 0 <= end_s - at_s <= length_s],
                 }
                 for each in series
