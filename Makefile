@@ -78,6 +78,7 @@ check: install ## format, lint, types, layers, generated files
 	$(BIN)/python -m scripts.metric_checks
 	$(call say,"generated files")
 	$(BIN)/python -m scripts.dashboards --check
+	$(BIN)/python -m scripts.chart_schema --check
 	$(BIN)/python -m scripts.chart_readme --check
 	$(BIN)/python -m scripts.reference_docs --check
 	$(BIN)/python -m scripts.api_contract --check
