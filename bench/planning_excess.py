@@ -2,7 +2,7 @@
 
 Each row replaces one part of the planning loop of `bench.continuous_planning` by what only hindsight has; the last
 two are the loop itself.  All have the same warm-up and whole replicas.  Requests have one size, so their mix costs
-nothing.  `python -m bench.planning_excess` prints the rows.
+nothing.
 
     clairvoyant, 5 % short    clairvoyant too, for so much less than the demand that 5 % of the windows are short
     knows the mean rate       each window's 95 % quantile over other draws of the same mean rates; what is left is the
@@ -116,8 +116,3 @@ def _draws(day: Day, part: str) -> Floats | None:
         return None
     scaled: Floats = rates * REPLICAS / rates.mean()
     return scaled
-
-
-if __name__ == "__main__":
-    for row in run():
-        print(" | ".join(str(round(value, 2) if isinstance(value, float) else value) for value in row.values()))

@@ -79,6 +79,12 @@ REGISTRY = (
         target="cost 10 % over clairvoyant (aim 5 %), short windows 5 %",
         anchor="HPA, AIBrix and llm-d by their published rules",
     ),
+    Benchmark(
+        "planning_excess",
+        "Excess cost of continuous planning",
+        anchor="the clairvoyant planner; the loop's first rules",
+        slow=True,
+    ),
     Benchmark("horizon", "Plans over a day", target="gap 1 %", anchor="the peak's mix all day"),
     # Placement
     Benchmark("placement_balance", "Balance", target="at or below both policies", anchor="EPLB; proven lower bound"),

@@ -174,7 +174,7 @@ def _wait_until_ready(process: "subprocess.Popen[bytes]", notes: Path, count: in
         return all((notes / f"{job.READY}{rank}").exists() for rank in range(count))
 
     try:
-        wait_for(ready, what="ready ranks", timeout_s=60.0)
+        wait_for(ready, what="ready ranks", timeout_s=180.0)
     except TimeoutError as error:
         raise SessionError(f"{error}\n{log.read_text()[-4000:]}") from None
 
