@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from deploy.common.errors import ActuationError
+from fleet.documents import dotted, validation_problems
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 DRAIN_BEGAN = "fleetwright.io/drain-began"  # annotation of a pod that is to stop; routers send it no new request
@@ -22,12 +23,16 @@ T = TypeVar("T", bound=BaseModel)
 
 
 def parsed(model: type[T], document: Any) -> T:
-    """Raise ActuationError for a document that is not of this form."""
+    """Raise ActuationError for a document that is not of this form, with its name and the first field."""
     try:
         return model.model_validate(document)
     except ValidationError as error:
+        metadata = document.get("metadata") if isinstance(document, Mapping) else None
+        name = metadata.get("name", "") if isinstance(metadata, Mapping) else ""
+        path, message = validation_problems(error)[0]
+        where = f"{dotted(path)}: " if path else ""
         raise ActuationError(
-            f"the API server returned no valid {model.__name__}: {error.errors()[0]['msg']}"
+            f"the API server returned no valid {' '.join([model.__name__, str(name)]).strip()}: {where}{message}"
         ) from error
 
 

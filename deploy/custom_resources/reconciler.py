@@ -4,8 +4,9 @@ FleetTarget  ──> PUT of the target, if the object owns it ──> its plan, 
 PlanRequest  ──> POST of the request, once per generation ──> the plan ──> conditions
 """
 
-from collections.abc import AsyncIterator, Awaitable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -46,6 +47,7 @@ MAX_PAGES: Final = 20
 TIMEOUT_S: Final = 120.0
 T = TypeVar("T")
 ModelT = TypeVar("ModelT", bound=BaseModel)
+ResourceT = TypeVar("ResourceT", FleetTarget, PlanRequestObject)
 
 
 class InvalidSpecError(ActuationError):
@@ -76,22 +78,31 @@ class CustomResources:
         ok = True
         used: set[str] = set()
         async for item in self._items("fleettargets"):
-            wanted = parsed(FleetTarget, item)
-            ok &= await self._guarded(wanted.key, self._target(wanted, freeze))
-            used |= {wanted.status.plan_id or ""}
+            ok &= await self._guarded(FleetTarget, item, partial(self._target, freeze=freeze), used)
         async for item in self._items("planrequests"):
-            request = parsed(PlanRequestObject, item)
-            ok &= await self._guarded(request.key, self._plan_request(request))
-            used |= {request.status.plan_id or ""}
+            ok &= await self._guarded(PlanRequestObject, item, self._plan_request, used)
         self._plans = {plan_id: plan for plan_id, plan in self._plans.items() if plan_id in used}
         return ok
 
-    async def _guarded(self, key: str, work: Awaitable[None]) -> bool:
+    async def _guarded(
+        self,
+        model: type[ResourceT],
+        item: Mapping[str, Any],
+        work: Callable[[ResourceT], Awaitable[None]],
+        used: set[str],
+    ) -> bool:
         try:
+            wanted = parsed(model, item)
+            used.add(wanted.status.plan_id or "")
             async with self.leadership.acting():
-                await work
+                await work(wanted)
         except (ApiError, ActuationError) as error:
-            log.warning("custom_resource_failed", object=key, reason=str(error))
+            metadata = item.get("metadata", {})
+            log.warning(
+                "custom_resource_failed",
+                object=f"{metadata.get('namespace')}/{metadata.get('name')}",
+                reason=str(error),
+            )
             return False
         return True
 
@@ -138,8 +149,8 @@ class CustomResources:
         found = await _or_none(self.api.get_target(name))
         stored = found.document if found is not None else None
         decision = resolve(wanted, spec, stored)
-        if isinstance(decision, NotOurs):
-            return stored, decision.condition
+        if isinstance(decision, NotOurs):  # a target that this object never wrote may be of another project
+            return (None if wanted.status.digest is None else stored), decision.condition
         if isinstance(decision, InSync):
             return decision.target, _in_sync(decision.target)
         if self.observe_only:

@@ -49,6 +49,11 @@ class DemandModel:
             assigned = workload.assignment(pod_set.name)
             gpus = _gpus_per_pod(pod_set) * (pod_set.count if assigned.count is None else assigned.count)
             if gpus == 0:
+                if pod_set.has_uncounted_gpus:
+                    raise UnknownDemandError(
+                        f"pod set {pod_set.name!r}: the watts of MIG slices and resource claims are not known; expected"
+                        f" whole GPUs: {' or '.join(GPU_RESOURCES)}"
+                    )
                 continue
             flavor = next((assigned.flavors[name] for name in GPU_RESOURCES if name in assigned.flavors), None)
             labels = {**self.flavors.get(flavor or "", {}), **pod_set.template.spec.node_selector}

@@ -11,6 +11,7 @@ from fleet.topology.labels import GPU_RESOURCES
 CONTROLLER: Final = "fleetwright.io/power"
 API: Final = "/apis/kueue.x-k8s.io/v1beta2"
 WATTS_PER_GPU: Final = "fleetwright.io/watts-per-gpu"  # annotations of the pods of a job
+MIG: Final = "nvidia.com/mig-"  # prefix of the resources that are slices of a GPU
 PROFILE: Final = "fleetwright.io/power-profile"
 WATTS: Final = "fleetwright.io/watts"  # annotation that an admitted job's pods receive: what the job may draw in all
 
@@ -63,6 +64,7 @@ class _Resources(ObjectPart):
 
 class _Container(ObjectPart):
     resources: _Resources = _Resources()
+    restart_policy: str = ""
 
     @property
     def gpus(self) -> int:
@@ -70,10 +72,16 @@ class _Container(ObjectPart):
         found = {**self.resources.requests, **self.resources.limits}
         return sum(int(found.get(name, 0)) for name in GPU_RESOURCES)
 
+    @property
+    def has_gpu_slices(self) -> bool:
+        return any(name.startswith(MIG) for name in {**self.resources.requests, **self.resources.limits})
+
 
 class _PodSpec(ObjectPart):
     node_selector: Mapping[str, str] = {}
     containers: tuple[_Container, ...] = ()
+    init_containers: tuple[_Container, ...] = ()
+    resource_claims: tuple[Mapping[str, Any], ...] = ()
 
 
 class _PodMetadata(ObjectPart):
@@ -92,7 +100,19 @@ class PodSet(ObjectPart):
 
     @property
     def gpus_per_pod(self) -> int:
-        return sum(container.gpus for container in self.template.spec.containers)
+        """Return the GPUs of containers and sidecars together, or of the largest init step."""
+        steps = self.template.spec.init_containers
+        sidecars = [step for step in steps if step.restart_policy == "Always"]
+        together = sum(container.gpus for container in (*self.template.spec.containers, *sidecars))
+        return max([together, *(step.gpus for step in steps)])
+
+    @property
+    def has_uncounted_gpus(self) -> bool:
+        """Return whether the pods may have GPUs that are no whole GPUs of a device plugin: MIG slices, claims."""
+        spec = self.template.spec
+        return bool(spec.resource_claims) or any(
+            container.has_gpu_slices for container in (*spec.containers, *spec.init_containers)
+        )
 
 
 class _WorkloadSpec(ObjectPart):

@@ -125,6 +125,9 @@ class NodeDiscovery:
         except (FleetwrightError, TimeoutError) as error:
             log.warning("node_discovery_failed", reason=str(error) or "not done in time")
             return False
+        except Exception:  # a defect, or an object of an unknown form, must not end the controller of the targets
+            log.exception("node_discovery_error")
+            return False
         finally:
             self._running = False
         return True

@@ -34,9 +34,10 @@ async def run_guard(config: GuardFile, listener: socket.socket, *, tls: ServerTl
         return
     token = read_token_file(config.agent_token_file) if config.agent_token_file else None
     async with aclosing(AgentFinder(config.discover, tls=config.agent_tls, token=token)) as finder:
-        await serve_beside(waiting_app(config.row), listener.dup(), finder.first(), tls=tls)
         budget = None
         while True:
+            if not finder.entries():  # at the start, and after all agents have left
+                await serve_beside(waiting_app(config.row), listener.dup(), finder.first(), tls=tls)
             row = config.with_agents(finder.entries())
             budget = await _run_row(row, listener.dup(), tls=tls, finder=finder, budget=budget)
             log.info("row_changed", row=config.row, servers=len(finder.entries()))

@@ -11,6 +11,7 @@ from fleet.documents import Frozen, RuleError, Violation
 
 MAX_GPUS = 10_000_000
 MAX_ENTRIES = 5_000
+MAX_GPUS_PER_NODE = 1_024
 
 StockName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 Label = Annotated[str, StringConstraints(min_length=1, max_length=100)]
@@ -38,7 +39,7 @@ class StockRef(Frozen):
 class FreeNodes(Frozen):
     """Nodes with the same number of available GPUs."""
 
-    gpus: int = Field(ge=1, le=1024, description="Available GPUs on each of these nodes.")
+    gpus: int = Field(ge=1, le=MAX_GPUS_PER_NODE, description="Available GPUs on each of these nodes.")
     nodes: int = Field(ge=1, le=MAX_GPUS)
 
 
@@ -49,7 +50,7 @@ class StockEntry(Frozen):
     region: Label | None = None
     zone: Label | None = None
     pool: Label | None = None
-    gpus_per_node: int = Field(ge=1, le=1024)
+    gpus_per_node: int = Field(ge=1, le=MAX_GPUS_PER_NODE)
     total: Gpus
     available: Gpus
     unavailable: Mapping[Unavailable, Gpus] = Field(default_factory=dict)

@@ -14,7 +14,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 from fleet.errors import UnknownNameError
-from fleet.stock.document import FreeNodes, Stock, StockEntry, Unavailable
+from fleet.stock.document import MAX_GPUS_PER_NODE, FreeNodes, Stock, StockEntry, Unavailable
 from fleet.stock.node_marks import is_cordoned, is_ready, unhealthy_mark
 from fleet.topology.labels import GPU_RESOURCES, LabelNames, first_set
 
@@ -137,7 +137,7 @@ def _nodes(objects: ClusterObjects, names: LabelNames, gpu_namer: Callable[[str]
             total = sum(quantity((status.get("capacity") or {}).get(each, 0)) for each in GPU_RESOURCES)
             offered = sum(quantity((status.get("allocatable") or {}).get(each, 0)) for each in GPU_RESOURCES)
             used = foreign[name]
-        if total:
+        if 0 < total <= MAX_GPUS_PER_NODE:  # a node with more is virtual, and no plan can use it
             label = first_set(labels, names.gpu) or devices.product.get(name)
             counts = _counts(_reason(node), total=total, offered=min(total, offered), used=used)
             yield _Node(

@@ -63,7 +63,7 @@ RIGHTS: dict[str, set[Right]] = {
         ("list", "keda.sh", "scaledobjects", HERE),
         ("list", "autoscaling.aibrix.ai", "podautoscalers", HERE),
         *((verb, "", resource, EVERYWHERE) for verb in ("list", "watch") for resource in ("nodes", "pods")),
-        ("get", "kueue.x-k8s.io", "resourceflavors", EVERYWHERE),
+        ("list", "kueue.x-k8s.io", "resourceflavors", EVERYWHERE),
     },
     "remediation-nodes": {
         *((verb, "", "nodes", EVERYWHERE) for verb in ("get", "list", "patch")),

@@ -278,11 +278,13 @@ async def test_a_target_of_others_is_left_alone_and_a_plan_that_is_not_stated_st
     harness: Harness, objects: Objects, resources: CustomResources
 ) -> None:
     plan_id = await harness.plan({H100: 2})
-    await harness.api.create_target("foreign", _spec(min_replicas=4))
+    await harness.api.create_target("foreign", _spec(min_replicas=4, plan_id=plan_id))
     objects.apply("FleetTarget", "foreign", {"target": TARGET})
     objects.apply("FleetTarget", "chat", {"target": TARGET})
     assert await resources.reconcile()
-    assert objects.conditions("FleetTarget", "foreign")["Ready"] == ("False", "NotOwned")
+    conditions = objects.conditions("FleetTarget", "foreign")
+    assert (conditions["Ready"], conditions["Feasible"]) == (("False", "NotOwned"), ("Unknown", "NoPlan"))
+    assert "planId" not in objects.get("FleetTarget", "foreign")["status"]
     assert (await harness.api.get_target("foreign")).document.spec.min_replicas == 4
 
     await harness.change("chat", plan_id=plan_id)

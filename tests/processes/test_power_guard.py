@@ -75,6 +75,31 @@ def test_nodes_fall_to_safe_clocks_after_the_guard_is_killed(tmp_path: Path) -> 
         assert BUDGET_TOKEN not in process.log_path.read_text()
 
 
+def test_a_guard_outlives_the_last_agent_of_its_row(tmp_path: Path) -> None:
+    agent_port, port = free_ports(2)
+    url = f"http://{LOOPBACK}:{port}/healthz"
+    options = ("--port", str(agent_port), "--token-file", str(tmp_path / "agents"), "--device", "simulated")
+    discover = {"service": LOOPBACK, "port": agent_port, "every_s": 1.0, "forget_s": 0.0}
+    settings = {"rating_w": 20_000.0, "period_s": 2.0, "margin_s": 2.0}
+    config = {"row": "row-a", "settings": settings, "discover": discover, "lease_s": 5.0}
+    file = guard_file(tmp_path, GuardFile.model_validate(config))
+
+    def status() -> str:
+        try:
+            return str(httpx.get(url, timeout=PATIENCE_S).json()["status"])
+        except httpx.TransportError:
+            return "between two applications"
+
+    waiting = "no agent of row-a responds yet"
+    with started(tmp_path, "guard", "guard", "--config", str(file), "--port", str(port)) as guard:
+        wait_for(lambda: status() == waiting, what="a guard without agents")
+        with started(tmp_path, "agent", "agent", "n1", *options) as agent:
+            wait_for(lambda: status() not in {waiting, "between two applications"}, what="a guard with an agent")
+            assert ended_well(agent)
+        wait_for(lambda: status() == waiting, what="a guard whose agents have left")
+        assert ended_well(guard)
+
+
 def with_another(row: AgentRow, url: str) -> GuardFile:
     """The configuration of a guard with one more agent."""
     config = row.config(settings={"rating_w": 20_000.0, "period_s": 1.0, "margin_s": 2.0}, lease_s=5.0)

@@ -24,6 +24,9 @@ FILE = PowerCheckFile(
 FLAVORS = {"h100": {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, "of-row-b": {ROW_LABEL: "row-b"}}
 MODEL = DemandModel(file=FILE, gpus=builtin_gpus(), flavors=FLAVORS)
 
+GPUS_FOR_A_STEP = {"resources": {"limits": {"nvidia.com/gpu": "4"}}}
+A_SLICE = {"resources": {"limits": {"nvidia.com/mig-1g.10gb": "1"}}}
+
 
 def pod_set(
     name: str = "main",
@@ -33,10 +36,11 @@ def pod_set(
     row: str | None = None,
     watts: str | None = None,
     profile: str | None = None,
+    pods: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     container = {"resources": {"requests": {"cpu": "4", "nvidia.com/gpu": gpus}}}
     selector = {} if row is None else {ROW_LABEL: row}
-    spec = {"containers": [container, {}], "nodeSelector": selector}
+    spec = {"containers": [container, {}], "nodeSelector": selector} | (pods or {})
     stated = {WATTS_PER_GPU: watts, PROFILE: profile}
     annotations = {key: value for key, value in stated.items() if value is not None}
     return {"name": name, "count": count, "template": {"metadata": {"annotations": annotations}, "spec": spec}}
@@ -94,6 +98,8 @@ def ready(row: str, watts: str) -> dict[str, Any]:
         ([pod_set(watts="650.5")], 8 * 650.5),
         ([pod_set(profile="training"), pod_set("more", gpus=1, count=1, watts="100")], 4_100),
         ([pod_set(gpus=0)], 0),
+        ([pod_set(gpus=1, pods={"initContainers": [GPUS_FOR_A_STEP]})], 8 * 700 * 1.5),
+        ([pod_set(gpus=1, pods={"initContainers": [GPUS_FOR_A_STEP | {"restartPolicy": "Always"}]})], 10 * 700 * 1.5),
     ],
 )
 def test_the_watts_of_a_workload(sets: list[dict[str, Any]], watts: float) -> None:
@@ -108,6 +114,8 @@ def test_the_watts_of_a_workload(sets: list[dict[str, Any]], watts: float) -> No
         ([pod_set(watts="nan")], "h100", "allowed: 0 to 100,000 W, got 'nan'"),
         ([pod_set(profile="trainings")], "h100", "unknown profile 'trainings'; known: training"),
         ([pod_set(gpus="1k")], "h100", "the number of GPUs is no whole number"),
+        ([pod_set(gpus=0, pods={"resourceClaims": [{"name": "gpus"}]})], "h100", "expected whole GPUs: nvidia.com/gpu"),
+        ([pod_set(gpus=0, pods={"containers": [A_SLICE]})], "h100", "expected whole GPUs: nvidia.com/gpu"),
     ],
 )
 def test_unknown_watts_name_what_to_add(sets: list[dict[str, Any]], flavor: str, message: str) -> None:

@@ -157,6 +157,10 @@ def test_a_mark_takes_the_whole_node(reason: Unavailable | None, mark: dict[str,
     assert entry.unavailable == ({} if reason is None else {reason: 8})
 
 
+def test_a_virtual_node_with_more_gpus_than_a_node_can_have_is_left_out() -> None:
+    assert count([node("gpu-a"), node("virtual", 2_000)]) == count([node("gpu-a")])
+
+
 def test_entries_are_by_type_place_pool_and_size() -> None:
     labels = {"topology.kubernetes.io/region": "north", "topology.kubernetes.io/zone": "a"}
     found = count(
