@@ -23,6 +23,7 @@ from deploy.common.leader_election import Leadership, LeaseRole
 log = structlog.get_logger()
 
 ALLOWANCE: Final = 2.0  # of the longest turn: a loop on a busy machine is not stuck yet
+FIRST_S: Final = 1.0  # until the lease was requested; a long period does not delay the first reconcile
 # What a reconcile awaits delays the next one; the coroutine that it returns may overlap with the next one.  That
 # coroutine returns whether nothing failed.
 Reconcile = Callable[[], Awaitable[Coroutine[Any, Any, bool]]]
@@ -85,9 +86,9 @@ class LeaderLoop:
             tasks.create_task(self.leadership.run())
             while True:
                 self.liveness.beat(longest_s=longest_s)
-                if self.leadership.was_requested:
+                if requested := self.leadership.was_requested:
                     tasks.create_task(await self._started())
-                await self.clock.sleep(self.period_s)
+                await self.clock.sleep(self.period_s if requested else min(self.period_s, FIRST_S))
 
     async def once(self) -> bool:
         return await (await self._started())

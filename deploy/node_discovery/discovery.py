@@ -21,6 +21,7 @@ from deploy.actuators.ray_cluster.service import clusters_of_service
 from deploy.common.clock import Clock
 from deploy.common.errors import ActuationError
 from deploy.node_discovery.cached_list import CachedList, ChangesServer
+from deploy.node_discovery.metrics import StockMetrics
 from deploy.node_discovery.target_pods import target_pods
 from fleet.errors import FleetwrightError
 from fleet.stock import Stock
@@ -97,6 +98,7 @@ class NodeDiscovery:
     api: AsyncClient
     settings: DiscoverySettings
     clock: Clock
+    metrics: StockMetrics
     _nodes: CachedList = field(init=False)
     _pods: CachedList = field(init=False)
     _slices: CachedList = field(init=False)
@@ -177,7 +179,7 @@ class NodeDiscovery:
                 self._etag = (await self.api.get_stock(name)).etag
             except NotFoundError:
                 self._etag = (await self.api.create_stock(name, stock)).etag
-                self._published = stock
+                self._set_published(stock)
                 return
         etag, self._etag = self._etag, None  # after an error it is read again
         try:
@@ -185,8 +187,12 @@ class NodeDiscovery:
         except PreconditionFailedError:
             log.info("stock_overtaken", stock=name)  # by another leader; the next round reads its version
             return
-        self._published = stock
+        self._set_published(stock)
         log.info("stock_published", stock=name, available=sum(entry.available for entry in stock.entries))
+
+    def _set_published(self, stock: Stock) -> None:
+        self._published = stock
+        self.metrics.set_published(stock)
 
     async def _put_topology(self) -> None:
         found = topology_from_kubernetes_nodes(self._nodes.items, gpu_namer=await self._gpu_namer())

@@ -1,6 +1,7 @@
-"""The dashboard of nodes and GPUs: power against caps, temperature, clocks, energy and memory errors.
+"""The dashboard of nodes and GPUs: stock, power against caps, temperature, clocks, energy and memory errors.
 
-Agents report the GPUs of their server; the API reports the nodes that are out of service.
+Agents report the GPUs of their server; the API reports the nodes that are out of service; the controller reports the
+stock of the Kubernetes cluster.
 """
 
 from scripts.dashboards.grafana import (
@@ -13,6 +14,7 @@ from scripts.dashboards.grafana import (
     TextBox,
     Unit,
     bars,
+    durations,
     lines,
     stat,
     steps,
@@ -40,6 +42,7 @@ def nodes() -> Dashboard:
         rows=[
             Row("Now", _now()),
             Row("Nodes", _nodes()),
+            Row("Stock", _stock()),
             Row("Power and caps", _power()),
             Row("GPUs", _gpus()),
             Row("Errors", _errors()),
@@ -96,6 +99,28 @@ def _nodes() -> list[Panel]:
             width=10,
             height=9,
             link=DIAGNOSES,
+        ),
+    ]
+
+
+def _stock() -> list[Panel]:
+    return [
+        steps(
+            "GPUs of the stock",
+            "GPUs that a plan may use, and the others by the reason why it may not.",
+            one(f"max by (stock, state) (fleetwright_stock_gpus{{{HERE}}})", legend="{{stock}} {{state}}"),
+            width=12,
+        ),
+        durations(
+            "Age of the stock",
+            "Time since the observation of the published stock. Dashed: above it, no plan on the stock is applied.",
+            one(f"min by (stock) (fleetwright_stock_age_seconds{{{HERE}}})", legend="{{stock}}"),
+            one(
+                f"min by (stock) (fleetwright_stock_stale_after_seconds{{{HERE}}})",
+                legend="{{stock}} limit",
+                dashed=True,
+            ),
+            width=12,
         ),
     ]
 

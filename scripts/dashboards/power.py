@@ -23,6 +23,7 @@ from scripts.dashboards.grafana import (
     steps,
     timeline,
 )
+from scripts.dashboards.kueue import ON_ROW, kueue_jobs
 from scripts.dashboards.promql import (
     HERE,
     NAMESPACE,
@@ -36,7 +37,6 @@ from scripts.dashboards.promql import (
     state,
 )
 
-ON_ROW = f'{HERE}, row=~"$row"'
 BUSY = {0.0: Colour.CALM, 0.5: Colour.GOOD, T1: Colour.ODD, T2: Colour.WARN, 1.0: Colour.BAD}
 STALE_S = 10.0  # as the alert FleetwrightGuardStale
 MODE_COLOURS = {
@@ -61,6 +61,7 @@ def power() -> Dashboard:
             Row("Caps", _caps()),
             Row("Requests", _slo()),
             Row("Guard", _guard()),
+            Row("Kueue jobs", kueue_jobs()),
             Row("Plans and simulations", _plans_and_simulations()),
         ],
     )

@@ -30,6 +30,7 @@ __all__ = ["observed_release"]  # a fixture
 
 pytestmark = [
     pytest.mark.prometheus,
+    pytest.mark.kubernetes,
     pytest.mark.timeout(1200),
     pytest.mark.skipif("FLEETWRIGHT_BOARDS" not in os.environ, reason="`make boards` draws them, with npm"),
 ]

@@ -12,7 +12,7 @@ from tests.testbed.waiting import wait_for
 
 __all__ = ["observed_release"]  # a fixture
 
-pytestmark = [pytest.mark.prometheus, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.prometheus, pytest.mark.kubernetes, pytest.mark.timeout(1200)]
 
 
 def test_every_query_returns_samples(observed_release: Prometheus) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from kubernetes import client
+from prometheus_client import CollectorRegistry
 
 from api.client import AsyncClient
 from api.client.operations import TOPOLOGY
@@ -18,6 +19,7 @@ from deploy.common.clock import Clock
 from deploy.common.kubernetes_client import KubernetesAccess, kubernetes_server
 from deploy.node_discovery.cached_list import ChangesServer
 from deploy.node_discovery.discovery import DiscoverySettings, NodeDiscovery
+from deploy.node_discovery.metrics import StockMetrics
 from fleet.offers import Market, Offer
 from fleet.stock import FreeNodes, Stock, StockEntry, StockRef, Unavailable
 from planner import PlanRequest
@@ -83,7 +85,10 @@ async def server(access: KubernetesAccess) -> AsyncIterator[CountingServer]:
 
 def discovery_of(server: ChangesServer, api: AsyncClient, harness: Harness, **settings: Any) -> NodeDiscovery:
     clock = Clock(now=harness.clock.now, steady_s=harness.clock.monotonic_s)
-    return NodeDiscovery(server=server, api=api, settings=DiscoverySettings(stock="prod", **settings), clock=clock)
+    metrics = StockMetrics(CollectorRegistry(), stock="prod", now=clock.now, holds=lambda: True)
+    return NodeDiscovery(
+        server=server, api=api, settings=DiscoverySettings(stock="prod", **settings), clock=clock, metrics=metrics
+    )
 
 
 def entry_of(stock: Stock, gpu: str) -> StockEntry:

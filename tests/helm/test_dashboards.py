@@ -33,11 +33,14 @@ from api.store import Failure, Store
 from deploy.controller.metrics import ControllerMetrics
 from deploy.fault_monitor.metrics import MonitorMetrics
 from deploy.health_events.metrics import ForwarderMetrics
+from deploy.kueue_power.metrics import PowerCheckMetrics
+from deploy.node_discovery.metrics import StockMetrics
 from deploy.planning_loop.metrics import PlanningMetrics
 from deploy.remediation.metrics import RemediationMetrics
 from faults.diagnosis import Diagnosis, FaultClass
 from faults.quarantine import Decision, DecisionKind, NodeState, QuarantineState
 from faults.quarantine.states import NodeRecord
+from fleet.stock import Stock
 from scripts.dashboards import __main__ as command
 from scripts.dashboards.grafana import GRID_COLUMNS, Dashboard, Variable
 from scripts.dashboards.not_shown import NOT_SHOWN
@@ -194,6 +197,11 @@ def _exported() -> dict[str, set[str]]:
     controller.wrote(target="chat", kind="scale")
     controller.set_leader_source(lambda: True)
     RemediationMetrics(registry).count_reconcile(ok=True, duration_s=0.1, at=NOW)
+    power_check = PowerCheckMetrics(registry)
+    power_check.count_reconcile(ok=True, duration_s=0.1, at=NOW)
+    power_check.set_rows({"row-a": 2800.0}, {"row-a": 9000.0})
+    stock = Stock(observed_at=NOW, stale_after_s=300.0, source="nodes")
+    StockMetrics(registry, stock="prod", now=lambda: NOW, holds=lambda: True).set_published(stock)
     forwarder = ForwarderMetrics(registry, outlets=[OutletName.SLURM])
     forwarder.count_reconcile(ok=True, duration_s=0.1, at=NOW)
     forwarder.set_components({(OutletName.SLURM, DeliveryState.DELIVERED): 1})

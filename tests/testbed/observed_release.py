@@ -19,6 +19,7 @@ from typing import Any, Final
 import httpx
 import pytest
 import yaml
+from kubernetes import client
 
 from api.client import GPUS, Client, Timeouts, UnauthorizedError
 from api.schemas.expert_maps import ExpertMapPhase, ExpertMapStatus
@@ -36,7 +37,10 @@ from tests.helm.chart import ALERTS
 from tests.helm.loop_reports import loop_request, loop_spec, loop_status
 from tests.power.trees import two_rows
 from tests.testbed.fault_bundles import node_diagnosis, report
-from tests.testbed.processes import LOOPBACK, Process, answers_ok, free_ports
+from tests.testbed.gpu_nodes import GpuNodes
+from tests.testbed.kube_api import KubeApi
+from tests.testbed.kueue import Kueue
+from tests.testbed.processes import LOOPBACK, Process, ProcessError, answers_ok, free_ports
 from tests.testbed.prometheus import Prometheus, running_prometheus
 from tests.testbed.server import ADMIN_TOKEN, Server, StartServer, running_servers
 from tests.testbed.waiting import wait_for
@@ -45,7 +49,9 @@ NAMESPACE: Final = "fleet"
 SCRAPED_EVERY: Final = "3s"  # a scrape that takes longer makes every gauge of its process stale until the next one
 PERIOD_S: Final = 2.0  # of the guard; forecasts are 20 periods ahead: 40 s
 START_S: Final = 300.0
+RAY_STARTS: Final = 4
 PRIORITIES: Final = ("high", "low")
+METRICS: Final = ("--metrics-host", LOOPBACK, "--metrics-port")
 
 
 @dataclass(kw_only=True)
@@ -73,21 +79,32 @@ class Release:
 
 
 @pytest.fixture(scope="session")
-def observed_release(prometheus_programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+def observed_release(
+    prometheus_programs: Path,
+    kube_api: KubeApi,
+    kube_client: client.ApiClient,
+    kueue: Kueue,  # noqa: ARG001 # serves the kinds that the power check reads
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Prometheus]:
     """Provide a Prometheus of its own that scrapes a release, of which each process has done something."""
+    nodes = GpuNodes(core=client.CoreV1Api(kube_client), pool="observed")
+    nodes.add(2)
     folder = tmp_path_factory.mktemp("release")
     data = folder / "prometheus"
     data.mkdir()
     with (
         running_prometheus(prometheus_programs / "prometheus", directory=data) as prometheus,
         running_servers(folder) as start_server,
-        _running_release(start_server, prometheus, folder=folder),
+        _running_release(start_server, prometheus, folder=folder, kubeconfig=kube_api.kubeconfig_path),
     ):
         yield prometheus
+    nodes.remove_all()
 
 
 @contextmanager
-def _running_release(start_server: StartServer, prometheus: Prometheus, *, folder: Path) -> Iterator[None]:
+def _running_release(
+    start_server: StartServer, prometheus: Prometheus, *, folder: Path, kubeconfig: Path
+) -> Iterator[None]:
     server = start_server(f"sqlite+aiosqlite:///{folder}/service.db", "--no-controller")
     with ExitStack() as running:
         release = Release(server=server, folder=folder, running=running)
@@ -95,9 +112,10 @@ def _running_release(start_server: StartServer, prometheus: Prometheus, *, folde
         patience = Timeouts(read_s=START_S)
         client = running.enter_context(Client(server.url, token=ADMIN_TOKEN, timeouts=patience))
         gpu, plan_id = _store(client)
+        _start_remediation(release)  # first, because Ray starts best on an idle machine
         guard = _start_power(release)
         _start_router(release, guard=guard)
-        _start_controllers(release)
+        _start_controllers(release, kubeconfig)
         _report(client, gpu, plan_id)
         prometheus.configure(_scraping(release.addresses, _fast(ALERTS, folder)))
         running.enter_context(_traffic(release))
@@ -149,6 +167,7 @@ def _wait_until_scraped(prometheus: Prometheus) -> None:
         'namespace:fleetwright_slo_errors:ratio_rate3d{slo="read-latency"}',
         "fleetwright_remediation_last_reconcile_timestamp_seconds > 0",
         "fleetwright_health_events_last_reconcile_timestamp_seconds > 0",
+        "fleetwright_kueue_power_last_reconcile_timestamp_seconds > 0",
     ):
         wait_for(partial(prometheus.query, query), what=query, timeout_s=START_S)
 
@@ -202,25 +221,53 @@ def _start_router(release: Release, *, guard: str) -> None:
     (release.folder / "router.url").write_text(f"http://{LOOPBACK}:{port}")
 
 
-def _start_controllers(release: Release) -> None:
-    """Start the controller, a fault monitor, a forwarder to Slurm, and a remediation controller on its own Ray."""
-    controller, monitor, forwarder, remediation = (f"{LOOPBACK}:{port}" for port in free_ports(4))
-    of_api = release.of_api
-    metrics = ["--metrics-host", LOOPBACK, "--metrics-port"]
-    options = ["--period-s", "3600", *metrics, controller.split(":")[1]]
-    release.start("controller", "controller", "run", *of_api, *options, address=controller)
+def _start_remediation(release: Release) -> None:
+    """Start a remediation controller on its own Ray.
+
+    Ray ends where one of its processes takes more than 15 seconds to start, which no setting changes; so it is tried
+    again on a loaded machine.
+    """
+    patience = {"RAY_gcs_server_port_wait_time_s": "240", "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "240"}
+    for attempt in range(RAY_STARTS):
+        (port,) = free_ports(1)
+        options = ["--address", "local", "--no-monitor", *METRICS, str(port)]
+        command: list[str | Path] = ["remediate", "run", *release.of_api, *options]
+        try:
+            release.start(f"remediation:{attempt}", *command, address=f"{LOOPBACK}:{port}", **patience)
+        except ProcessError:
+            if attempt == RAY_STARTS - 1:
+                raise
+        else:
+            return
+
+
+def _start_controllers(release: Release, kubeconfig: Path) -> None:
+    """Start the controller, the power check of Kueue, a fault monitor and a forwarder to Slurm."""
+    controller, power_check, monitor, forwarder = (f"{LOOPBACK}:{port}" for port in free_ports(4))
+    of_api, of_cluster = release.of_api, ["--kubeconfig", kubeconfig]
+    # The controller reconciles once, so that it does not replace what `_report` reports; the stock ages meanwhile.
+    options = ["--period-s", "3600", "--publish-stock", "prod", "--stock-stale-after-s", "86400", *METRICS]
+    release.start(
+        "controller", "controller", "run", *of_api, *of_cluster, *options, controller.split(":")[1], address=controller
+    )
+    reconciled = "fleetwright_controller_reconcile_duration_seconds_count 1.0"
+    wait_for(
+        lambda: reconciled in httpx.get(f"http://{controller}/metrics", trust_env=False).text,
+        what="the reconcile of the controller",
+        timeout_s=START_S,
+    )
+    rows = release.folder / "power-check.json"
+    rows.write_text(json.dumps({"tree": "hall", "rows": ["row-1", "row-2"]}))
+    options = ["--config", str(rows), *METRICS, power_check.split(":")[1]]
+    release.start("kueue-power", "power", "admission-check", *of_api, *of_cluster, *options, address=power_check)
     job = release.folder / "job.yaml"
     job.write_text("{name: llm-7b, nodes: 4}")
     options = ["--host", LOOPBACK, "--port", monitor.split(":")[1]]
     release.start("fault-monitor", "faults", "monitor", job, *options, address=monitor)
     slurm = FakeScontrol(release.folder)
     slurm.write("gpu-1 gpu-2")
-    options = ["--slurm", "--scontrol", str(slurm.command), "--nodes-from", "slurm", *metrics, forwarder.split(":")[1]]
+    options = ["--slurm", "--scontrol", str(slurm.command), "--nodes-from", "slurm", *METRICS, forwarder.split(":")[1]]
     release.start("forwarder", "faults", "forward", *of_api, *options, address=forwarder)
-    options = ["--address", "local", "--no-monitor", *metrics, remediation.split(":")[1]]
-    # Ray takes minutes to start on a loaded machine.
-    patience = {"RAY_raylet_start_wait_time_s": "240"}
-    release.start("remediation", "remediate", "run", *of_api, *options, address=remediation, **patience)
 
 
 @contextmanager

@@ -194,7 +194,7 @@ async def _run(
                 folders=folders,
                 observe_only=settings.observe_only,
             ) as planning,
-            node_discovery(discovery, access, api=api, clock=clock) as nodes,
+            node_discovery(discovery, access, api=api, leadership=leadership, registry=registry, clock=clock) as nodes,
         ):
             controller = Controller(
                 api=api,

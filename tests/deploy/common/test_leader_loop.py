@@ -55,14 +55,16 @@ class Work:
         return self.ok
 
 
-def loop_of(lease: Lease, work: Work, counts: Counts, *, clock: Clock | None = None) -> LeaderLoop:
+def loop_of(
+    lease: Lease, work: Work, counts: Counts, *, clock: Clock | None = None, period_s: float = 0.001
+) -> LeaderLoop:
     return LeaderLoop(
         leadership=cast("Leadership", lease),
         reconcile=work.reconcile,
         metrics=cast("ReconcileMetrics", counts),
         clock=clock or Clock(),
         liveness=Liveness(),
-        period_s=0.001,
+        period_s=period_s,
         timeout_s=1.0,
     )
 
@@ -121,6 +123,25 @@ async def test_nothing_is_reconciled_before_the_lease_was_requested() -> None:
     running.cancel()
     await asyncio.wait([running])
     assert periods >= 3
+
+
+async def test_a_long_period_does_not_delay_the_first_reconcile() -> None:
+    lease, work = Lease(was_requested=False), Work()
+    slept_s: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept_s.append(seconds)
+        lease.was_requested = True
+        await asyncio.sleep(0)
+
+    running = asyncio.create_task(loop_of(lease, work, Counts(), clock=Clock(sleep=sleep), period_s=3600.0).run())
+    async with asyncio.timeout(60.0):
+        while len(slept_s) < 2:
+            await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait([running])
+    assert slept_s[:2] == [1.0, 3600.0]
+    assert work.started >= 1
 
 
 def test_liveness_lasts_from_the_first_beat_until_the_next_one_is_overdue() -> None:
