@@ -1,4 +1,5 @@
-"""The loop of a controller of which several processes may run: it reconciles once per period while it leads.
+"""The loop of a controller of which several processes may run: it reconciles once per period while it leads, or earlier
+after a change that lets the next reconcile do more.
 
 Level-triggered: a reconcile starts from what it reads and leaves nothing in memory that the next one needs, so the
 loop may end anywhere and another process continues.
@@ -7,7 +8,7 @@ loop may end anywhere and another process continues.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
@@ -78,6 +79,7 @@ class LeaderLoop:
     liveness: Liveness
     period_s: float
     timeout_s: float  # of what `reconcile` awaits
+    again: asyncio.Event = field(default_factory=asyncio.Event)  # set: reconcile again without waiting for the period
 
     async def run(self) -> None:
         """Reconcile every period, until cancelled; never before the first request for the lease."""
@@ -86,12 +88,27 @@ class LeaderLoop:
             tasks.create_task(self.leadership.run())
             while True:
                 self.liveness.beat(longest_s=longest_s)
+                self.again.clear()
                 if requested := self.leadership.was_requested:
                     tasks.create_task(await self._started())
-                await self.clock.sleep(self.period_s if requested else min(self.period_s, FIRST_S))
+                await self._pause(self.period_s if requested else min(self.period_s, FIRST_S))
 
     async def once(self) -> bool:
         return await (await self._started())
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait for the time, or for `again`."""
+        period, again = (
+            asyncio.ensure_future(self.clock.sleep(seconds)),
+            asyncio.ensure_future(self.again.wait()),
+        )
+        try:
+            await asyncio.wait((period, again), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            period.cancel()
+            again.cancel()
+        if period.done() and not period.cancelled():
+            period.result()
 
     async def _started(self) -> Coroutine[Any, Any, bool]:
         role, started_s = self.leadership.role, self.clock.steady_s()

@@ -17,6 +17,7 @@ from deploy.remediation.metrics import RemediationMetrics
 log = structlog.get_logger()
 
 HOOK: Final = "hook-"  # prefix of a hook's action name
+FAILED: Final = "failed"
 
 
 class FrozenError(ActuationError):
@@ -53,7 +54,7 @@ class ActionRunner(Generic[Snapshot]):
         except ActuationError as error:
             log.warning("action_failed", case=context.case_id, node=case.node, reason=str(error))
             self.metrics.count_action(name, ok=False)
-            return ActionResult(with_action(case, "failed", str(error), at=self.now()), failed=True)
+            return ActionResult(with_action(case, FAILED, str(error), at=self.now()), failed=True)
         for record in outcome.records:
             self.metrics.count_action(record.name, ok=True)
             case = with_action(case, record.name, record.detail, at=self.now())

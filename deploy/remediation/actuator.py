@@ -4,7 +4,7 @@ An actuator observes its cluster, decides the next actions of a case from that s
 time.  `ray_actuator` drives a Ray cluster, `kubernetes_nodes` the nodes of a Kubernetes cluster.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -78,6 +78,10 @@ class CaseContext(Generic[Snapshot]):
 class Actuator(Protocol[Snapshot]):
     """Methods that reach the cluster raise ActuationError, and every action is idempotent."""
 
+    @property
+    def probes_at_once(self) -> int:
+        """Return how many nodes are probed at once."""
+
     async def observe(self) -> Snapshot:
         """Observe the cluster."""
 
@@ -94,6 +98,11 @@ class Actuator(Protocol[Snapshot]):
 
     async def run(self, action: Action, *, case: CaseSpec, context: CaseContext[Snapshot]) -> ActionOutcome:
         """Run an action of `advance`."""
+
+    async def observe_after(
+        self, actions: Sequence[Action], *, case: CaseSpec, context: CaseContext[Snapshot]
+    ) -> Snapshot | None:
+        """Observe the node of the case again if these actions let the case advance at once, or return None."""
 
 
 def moved(case: CaseSpec, state: NodeState, stage: RemediationStage, now: datetime, message: str) -> CaseSpec:

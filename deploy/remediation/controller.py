@@ -6,15 +6,16 @@ A case is stored before its first action, and the next reconcile observes the ef
 can die at any point.  Of several controllers only the holder of the lease acts.  The controller reads the freeze before
 every action and does nothing while the fleet is frozen.
 
-Cases are independent.  A case that fails is retried in the next reconcile.  Reconciles skip a case while a long action
-of it (a hook, a probe) still runs.
+Cases are independent.  A case takes all steps that need no waiting in one reconcile, and the next one starts at once
+after progress of a case.  A case that fails is retried in the next reconcile.  Reconciles skip a case while a long
+action of it (a hook, a probe) still runs.
 """
 
 import asyncio
 import hashlib
 from collections.abc import Coroutine, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, Generic
 
@@ -30,7 +31,7 @@ from deploy.common.clock import Clock
 from deploy.common.errors import ActuationError, NotLeadingError
 from deploy.common.leader_election import Leadership
 from deploy.common.leader_loop import LeaderLoop, Liveness, attempt, finished
-from deploy.remediation.action_runner import ActionRunner, with_actions
+from deploy.remediation.action_runner import FAILED, ActionRunner, with_actions
 from deploy.remediation.actuator import Actuator, Advance, CaseContext, Probe, Snapshot
 from deploy.remediation.metrics import RemediationMetrics
 from faults.quarantine import NodeState
@@ -39,6 +40,8 @@ from faults.quarantine.inputs import SLOW
 log = structlog.get_logger()
 
 LEASE: Final = REMEDIATION_LEASE
+OPENED_AT_ONCE: Final = 8  # cases
+MAX_STEPS: Final = 4  # of one case in one reconcile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +74,9 @@ class RemediationController(Generic[Snapshot]):
             api=api, actuator=actuator, leadership=leadership, metrics=metrics, now=self._clock.now
         )
         self._probed: dict[str, ProbeReport] = {}
-        self._one_probe = asyncio.Lock()  # two probes at once would slow each other down
+        self._probes = asyncio.Semaphore(actuator.probes_at_once)
+        self._opens = asyncio.Semaphore(OPENED_AT_ONCE)
+        self._written: dict[str, Versioned[RemediationCase]] = {}  # open cases as this process last wrote them
         self._running: dict[str, asyncio.Task[bool]] = {}  # by case
         self._next: dict[str, CaseSpec] = {}  # of running cases, as they will be stored
         self._unstored: dict[str, tuple[CaseAction, ...]] = {}  # by open case: actions that could not be stored yet
@@ -151,27 +156,31 @@ class RemediationController(Generic[Snapshot]):
         nodes = {each.case.node for each in cases.values()}
         self._probed = {node: probe for node, probe in self._probed.items() if node in nodes}
         self._unstored = {case_id: actions for case_id, actions in self._unstored.items() if case_id in cases}
+        self._written = {case_id: each for case_id, each in self._written.items() if case_id in cases}
 
     async def _open_missing(self, cases: dict[str, RemediationCase], view: QuarantineView, snapshot: Snapshot) -> bool:
         treated = {each.case.node for each in cases.values()}
         views = {each.node: each for each in view.nodes}
-        opened = True
-        for node in view.out_of_service:
-            if node in treated or node not in views:
-                continue
+        missing = [views[node] for node in view.out_of_service if node not in treated and node in views]
+        opened = await asyncio.gather(*(self._try_open(each, snapshot) for each in missing))
+        cases |= {each.id: each for each in opened if each is not None}
+        return None not in opened
+
+    async def _try_open(self, node: NodeView, snapshot: Snapshot) -> RemediationCase | None:
+        async with self._opens:
             try:
-                case_id, case = await self._new_case(views[node], snapshot)
-                cases[case_id] = await self._open(case_id, case)
+                return await self._open(*await self._new_case(node, snapshot))
             except ApiError as error:
-                log.warning("case_not_opened", node=node, reason=str(error))
-                opened = False
-        return opened
+                log.warning("case_not_opened", node=node.node, reason=str(error))
+                return None
 
     async def _open(self, case_id: str, case: CaseSpec) -> RemediationCase:
         try:
-            return (await self._api.open_remediation_case(case_id, case, held=self._leadership.held)).document
+            opened = await self._api.open_remediation_case(case_id, case, held=self._leadership.held)
         except PreconditionFailedError:  # the case was closed, and the same diagnosis quarantined the node again
             return await self._write(await self._api.get_remediation_case(case_id), case)
+        self._written[case_id] = opened
+        return opened.document
 
     async def _try_case(self, stored: RemediationCase, context: CaseContext[Snapshot]) -> bool:
         try:
@@ -207,18 +216,29 @@ class RemediationController(Generic[Snapshot]):
         return node.diagnosis_id or f"cordoned-{digest}", self._actuator.opened(case, snapshot)
 
     async def _advance(self, stored: RemediationCase, context: CaseContext[Snapshot]) -> None:
-        before = with_actions(stored.case, self._unstored.get(stored.id, ()))
-        after = self._actuator.advance(before, context)
-        if self._settings.act:
-            stored, case = await self._run(stored, after, context)
-        else:
-            case = _only_requested(before, after, context.now)
-        await self._store(stored, case)
+        """Take steps until one has to wait for the cluster or for the policy.  Each is stored before the next one."""
+        for _step in range(MAX_STEPS):
+            before = with_actions(stored.case, self._unstored.get(stored.id, ()))
+            after = self._actuator.advance(before, context)
+            if not self._settings.act:
+                await self._store(stored, _only_requested(before, after, context.now))
+                return
+            stored, case, failed = await self._run(stored, after, context)
+            stored = await self._store(stored, case)
+            if failed or not stored.case.open:
+                return
+            snapshot = await self._actuator.observe_after(after.actions, case=stored.case, context=context)
+            if snapshot is None:
+                return
+            context = replace(context, snapshot=snapshot, now=self._clock.now())
 
     async def _run(
         self, stored: RemediationCase, after: Advance, context: CaseContext[Snapshot]
-    ) -> tuple[RemediationCase, CaseSpec]:
-        """Run the actions; each is stored before the next one.  Returns the stored case and the case to store."""
+    ) -> tuple[RemediationCase, CaseSpec, bool]:
+        """Run the actions; each is stored before the next one.
+
+        Returns the stored case, the case to store, and whether an action failed.
+        """
         self.ending |= frozenset((run.run, run.attempt) for run in after.case.runs)
         self._next[stored.id] = case = after.case
         # A case closes only after all its actions succeeded, because a closed case is not retried.
@@ -226,7 +246,7 @@ class RemediationController(Generic[Snapshot]):
         still_open = {} if case.open else {"state": before.state, "stage": before.stage, "since": before.since}
         failed = False
         for action in after.actions:
-            async with self._one_probe if isinstance(action, Probe) else nullcontext():
+            async with self._probes if isinstance(action, Probe) else nullcontext():
                 done = await self._runner.run(action, case=case, context=context)
             failed = failed or done.failed
             if done.reading is not None:
@@ -234,15 +254,20 @@ class RemediationController(Generic[Snapshot]):
             if done.case != case:
                 case, self._unstored[stored.id] = done.case, done.case.actions
                 stored = await self._store(stored, case.model_copy(update=still_open))
-        return stored, case.model_copy(update=still_open) if failed else case
+        return stored, case.model_copy(update=still_open) if failed else case, failed
 
     async def _store(self, stored: RemediationCase, case: CaseSpec) -> RemediationCase:
         if case != stored.case:
-            stored = await self._write(await self._current(stored), case)
+            before, stored = stored.case, await self._write(await self._current(stored), case)
+            if _progress(before) != _progress(stored.case):
+                self._loop.again.set()
         self._unstored.pop(stored.id, None)
         return stored
 
     async def _current(self, stored: RemediationCase) -> Versioned[RemediationCase]:
+        written = self._written.get(stored.id)
+        if written is not None and written.document.version == stored.version:
+            return written  # a write of another controller since then fails by its ETag
         found = await self._api.get_remediation_case(stored.id)
         if found.document.version != stored.version:
             raise NotLeadingError(f"another controller has updated case {stored.id}")
@@ -251,6 +276,7 @@ class RemediationController(Generic[Snapshot]):
     async def _write(self, known: Versioned[RemediationCase], case: CaseSpec) -> RemediationCase:
         held = self._leadership.held
         written = await self._api.update_remediation_case(known.document.id, case, if_match=known.etag, held=held)
+        self._written[known.document.id] = written
         state, stage = case.state.value, case.stage.value
         log.info("case", id=known.document.id, node=case.node, state=state, stage=stage, message=case.message)
         return written.document
@@ -262,6 +288,11 @@ def _desired(node: str, result: EvaluationResult, view: QuarantineView) -> NodeS
     if any(each.node == node and each.state is NodeState.CORDONED for each in view.nodes):
         return NodeState.CORDONED
     return NodeState.PROBING if node in result.probe else NodeState.QUARANTINED
+
+
+def _progress(case: CaseSpec) -> object:
+    """Return what lets the next reconcile do more when it changes; a failed action is retried after the period."""
+    return case.progress, [each for each in case.actions if each.action != FAILED]
 
 
 def _only_requested(case: CaseSpec, after: Advance, now: datetime) -> CaseSpec:

@@ -1,6 +1,6 @@
 """Drives a Ray cluster: drains nodes, ends the workers of training runs, and probes nodes."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -23,6 +23,7 @@ from deploy.remediation.cluster_interface import ClusterInterface, ClusterSnapsh
 @dataclass(frozen=True, slots=True)
 class RayActuator:
     cluster: ClusterInterface
+    probes_at_once: int = 1  # two would share the links that they measure
 
     async def observe(self) -> ClusterSnapshot:
         return await self.cluster.observe()
@@ -49,6 +50,16 @@ class RayActuator:
         detail, reading = await self._run(action, case=case, context=context)
         records = (ActionRecord(action.name, detail),) if detail else ()
         return ActionOutcome(records=records, reading=reading)
+
+    async def observe_after(
+        self,
+        actions: Sequence[Action],  # noqa: ARG002 - of the protocol
+        *,
+        case: CaseSpec,  # noqa: ARG002
+        context: CaseContext[ClusterSnapshot],  # noqa: ARG002
+    ) -> ClusterSnapshot | None:
+        """Return None: the effects on training runs take time."""
+        return None
 
     async def _run(
         self, action: Action, *, case: CaseSpec, context: CaseContext[ClusterSnapshot]

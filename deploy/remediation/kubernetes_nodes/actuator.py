@@ -1,5 +1,7 @@
 """Drives the GPU nodes of a Kubernetes cluster.  Per reconcile it lists all nodes and all pods once.
 
+After a cordon or a release it reads this node and its pods again, so the case advances without another reconcile.
+
 A write tests the resource version, and is prepared again from the current node if another writer was first.  An
 eviction that a disruption budget or a busy server refuses is repeated with a growing wait.
 """
@@ -48,9 +50,11 @@ log = structlog.get_logger()
 NODES: Final = "/api/v1/nodes"
 PODS: Final = "/api/v1/pods"
 EVENTS: Final = f"/api/v1/namespaces/{patches.NAMESPACE}/events"
-PLACED: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"  # pods that hold their resources
+UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"  # pods that hold their resources
+PLACED: Final = f"spec.nodeName!=,{UNFINISHED}"
 CONFLICTS: Final = 8  # in a row, of one write: a kubelet writes its node every few seconds at most
 PARALLEL: Final = 16  # writes at once
+PROBES: Final = 8  # commands at once, each for a node of its own
 EVICTION_FIRST_S: Final = 1.0
 EVICTION_MAX_S: Final = 30.0
 PROBE: Final = "probe"
@@ -70,6 +74,7 @@ class KubernetesActuator:
     selector: str = ""  # of labels; empty: all nodes with GPUs
     evicted: Evicted = Evicted.GPU
     clock: Clock = field(default_factory=Clock)
+    probes_at_once: int = PROBES
     _writes: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PARALLEL), init=False)
     _blocked: dict[str, str] = field(default_factory=dict, init=False)  # by uid of the pod
     _retries: Backoff = field(
@@ -90,7 +95,27 @@ class KubernetesActuator:
         for uid in self._blocked.keys() - present:
             del self._blocked[uid]
         self._retries.forget_all_but(present)
-        now_s = self.clock.steady_s()
+        return self._snapshot(nodes, pods)
+
+    async def observe_after(
+        self, actions: Sequence[Action], *, case: CaseSpec, context: CaseContext[NodesSnapshot]
+    ) -> NodesSnapshot | None:
+        """Read the node first, as `observe` does: a pod that arrived before the cordon is then found."""
+        if not any(isinstance(each, Cordon | Uncordon) for each in actions):
+            return None
+        query = {"fieldSelector": f"spec.nodeName={case.node},{UNFINISHED}"}
+        try:
+            node = node_of(await self.kubernetes.get(f"{NODES}/{case.node}"))
+            placed = [pod async for pod in listed(self.kubernetes, PODS, **query)]
+            pods = gpu_pods(placed, {case.node})
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ActuationError(f"the API server returned no valid node or pod: {error!r}") from error
+        before = context.snapshot
+        others = {name: each for name, each in before.pods.items() if name != case.node}
+        return self._snapshot({**before.nodes, node.name: node}, others | pods)
+
+    def _snapshot(self, nodes: Mapping[str, KubernetesNode], pods: Mapping[str, tuple[GpuPod, ...]]) -> NodesSnapshot:
+        now_s, present = self.clock.steady_s(), (pod.uid for each in pods.values() for pod in each)
         waiting = frozenset(uid for uid in present if not self._retries.is_due(uid, now_s=now_s))
         return NodesSnapshot(nodes=nodes, pods=pods, blocked=dict(self._blocked), waiting=waiting)
 
