@@ -12,6 +12,13 @@ from api.server.settings import Settings
 from tests.helm.chart import CHART, POSTGRES, SQLITE, Object, container, environment, render
 from tests.testbed.helm import Helm
 
+STOCK = [
+    "--set",
+    "controller.stock.enabled=true,controller.stock.publishTopology=true,controller.stock.dra=true",
+    "--set",
+    "controller.stock.clusterQueues={gpus}",
+]
+
 
 @pytest.mark.parametrize(
     ("profile", "name"),
@@ -23,7 +30,15 @@ from tests.testbed.helm import Helm
         (POSTGRES, "-worker"),
     ],
 )
-@pytest.mark.parametrize("values", [[], ["--set", "controller.observeOnly=true"]], ids=["default", "observe-only"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        [],
+        ["--set", "controller.observeOnly=true"],
+        ["--set", "controller.kubernetes.enabled=true,controller.customResources.enabled=true", *STOCK],
+    ],
+    ids=["default", "observe-only", "kubernetes"],
+)
 def test_the_command_line_accepts_every_argument(helm3: Helm, profile: Path, name: str, values: list[str]) -> None:
     """A trailing `--help` makes the program parse the arguments and refuse unknown ones without running."""
     arguments = container(_workload(render(helm3, *values, profile=profile), name))["args"]

@@ -125,3 +125,38 @@ def test_an_api_that_reviews_tokens_may_reach_the_api_server(helm3: Helm) -> Non
         return {port["port"] for rule in rules for port in rule["ports"]}
 
     assert ports(*REVIEWS) - ports() == {443, 6443}
+
+
+CUSTOM = ["--set", "controller.customResources.enabled=true"]
+CUSTOM_RULES = [
+    {"apiGroups": ["fleetwright.io"], "resources": ["fleettargets", "planrequests"], "verbs": ["list"]},
+    {"apiGroups": ["fleetwright.io"], "resources": ["fleettargets/status", "planrequests/status"], "verbs": ["patch"]},
+    {"apiGroups": ["fleetwright.io"], "resources": ["fleettargets"], "verbs": ["patch"]},
+]
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "namespace", "argument"),
+    [
+        ([], "Role", NAMESPACE, NAMESPACE),
+        (["--set", "controller.customResources.namespace=ml"], "Role", "ml", "ml"),
+        (["--set", "controller.customResources.namespace=*"], "ClusterRole", None, "*"),
+    ],
+)
+def test_the_controller_of_custom_resources_has_the_rights_in_their_namespaces(
+    helm3: Helm, values: list[str], kind: str, namespace: str | None, argument: str
+) -> None:
+    objects = render(helm3, *CUSTOM, *values)
+    role, binding = one(objects, kind), one(objects, f"{kind}Binding")
+    assert role["rules"] == CUSTOM_RULES
+    assert role["metadata"].get("namespace") == binding["metadata"].get("namespace") == namespace
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    controller = one(objects, "Deployment", "-controller")
+    arguments = container(controller)["args"]
+    assert arguments[arguments.index("--custom-resources") + 1] == argument
+    assert controller["spec"]["template"]["spec"]["automountServiceAccountToken"]
+
+
+def test_the_rights_to_targets_and_to_custom_resources_have_different_names(helm3: Helm) -> None:
+    roles = [item["metadata"]["name"] for item in render(helm3, *ON, *CUSTOM) if item["kind"] == "Role"]
+    assert len(set(roles)) == 2

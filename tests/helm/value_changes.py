@@ -52,6 +52,7 @@ AUTOSCALED: Values = {**POSTGRES, "api.autoscaling.enabled": True}
 ON_KUBERNETES: Values = {**POSTGRES, "controller.kubernetes.enabled": True}
 REVIEWED: Values = {**POSTGRES, "auth.kubernetes.enabled": True}
 ON_NODES: Values = {**POSTGRES, "remediatorDefaults.kubernetes.enabled": True}
+RECONCILED: Values = {**POSTGRES, "controller.customResources.enabled": True}
 STOCKED: Values = {**ON_KUBERNETES, "controller.stock.enabled": True}
 ELSEWHERE: Values = {
     **FIXED,
@@ -63,6 +64,7 @@ BASES = {
     "api.httpRoute": {**POSTGRES, "api.httpRoute.enabled": True, "api.httpRoute.parentRefs": [{"name": "gateway"}]},
     "caBundle": {**POSTGRES, "caBundle.secret": "bundle"},
     "certManager": {**POSTGRES, "certManager.enabled": True, "certManager.issuerRef.name": "issuer"},
+    "controller.customResources": RECONCILED,
     "controller.stock": STOCKED,
     "externalApi": ELSEWHERE,
     "powerGuardDefaults.tls": POSTGRES,
@@ -270,6 +272,8 @@ CHANGES: Values = {
     "controller.kubernetes.drain": True,
     "controller.kubernetes.edit": {"serving.kserve.io": ["inferenceservices"]},
     "controller.kubernetes.rayServices": True,
+    "controller.customResources.enabled": False,
+    "controller.customResources.namespace": "*",
     "controller.stock.enabled": False,
     "controller.stock.name": "other",
     "controller.stock.publishTopology": True,

@@ -32,33 +32,35 @@ AGENT_MB = 300
 FIRST_PLACEMENT_S = 3.0
 ADMIN = f"fw_{'admin':0<12}_{'t' * 43}"
 GUARD = {
-    "row": "a",
     "settings": {"rating_w": 20_000},
     "agents": [{"name": "node-1", "url": f"http://{LOOPBACK}:9403", "duty": "low"}],
 }
-JOB = {"name": "llm", "nodes": 2, "ranks_per_node": 8}
+JOB = {"nodes": 2, "ranks_per_node": 8}
 EVERYTHING = {
     "agent": {"enabled": True, "device": "simulated", "token": {"existingSecret": "agents"}},
     "auth": {"bootstrapToken": {"existingSecret": "fleetwright-tokens", "key": "admin"}},
     "controller": {"token": {"existingSecret": "fleetwright-tokens", "key": "admin"}},
-    "faultMonitor": {
-        "enabled": True,
-        "job": JOB,
-        "names": ["gpu-1", "gpu-2"],
-        "apiToken": {"existingSecret": "fleetwright-tokens", "key": "admin"},
-        "recorderToken": {"existingSecret": "agents"},
+    "faultMonitors": {
+        "llm": {
+            "job": JOB,
+            "names": ["gpu-1", "gpu-2"],
+            "apiToken": {"existingSecret": "fleetwright-tokens", "key": "admin"},
+            "recorderToken": {"existingSecret": "agents"},
+        },
     },
-    "guard": {
-        "enabled": True,
-        "config": GUARD,
-        "agentToken": {"existingSecret": "agents"},
-        "apiToken": {"existingSecret": "fleetwright-tokens", "key": "admin"},
+    "powerGuards": {
+        "row-a": {
+            "config": GUARD,
+            "agentToken": {"existingSecret": "agents"},
+            "apiToken": {"existingSecret": "fleetwright-tokens", "key": "admin"},
+        },
     },
-    "networkPolicy": {"remediationPeers": [{"podSelector": {"matchLabels": {"app": "ray"}}}]},
-    "remediation": {
-        "enabled": True,
-        "rayAddress": f"{ADDRESS}:6379",
-        "token": {"existingSecret": "fleetwright-tokens", "key": "admin"},
+    "remediators": {
+        "train": {
+            "rayAddress": f"{ADDRESS}:6379",
+            "rayPeers": [{"podSelector": {"matchLabels": {"app": "ray"}}}],
+            "token": {"existingSecret": "fleetwright-tokens", "key": "admin"},
+        },
     },
 }
 # In this order, because each needs those before it.

@@ -112,7 +112,9 @@ def test_the_page_leads_to_a_plan_and_to_boards_with_data(
     boards_s = time.monotonic() - started_s
     log.info("first plan after %.0f s, boards after %.0f s: %d panels with data", plan_s, boards_s, len(titles))
     assert "proven the least" in shell.log_path.read_text()
-    assert {pod.name for pod in pods} == {f"fleetwright-{name}" for name in ("api", "controller", "agent")}
+    assert {pod.name for pod in pods} == {
+        f"fleetwright-{name}" for name in ("api", "controller", "agent", "guard-row-a")
+    }
     assert boards_s < TEN_MINUTES_S
 
 
@@ -155,7 +157,7 @@ def _scrape(prometheus: Prometheus, pods: list[Pod]) -> None:
         for pod in pods
         if (annotations := pod.template["metadata"]["annotations"]).get("prometheus.io/scrape") == "true"
     ]
-    assert [name for name, _ in targets] == ["api", "controller"]
+    assert {name for name, _ in targets} == {"api", "controller", "guard"}
     jobs = [{"job_name": name, "static_configs": [{"targets": [address]}]} for name, address in targets]
     prometheus.configure({"global": {"scrape_interval": "2s", "scrape_timeout": "2s"}, "scrape_configs": jobs})
 

@@ -211,7 +211,8 @@ def pods_of(objects: Iterable[Object], *, secrets: Secrets, claims: Path, node: 
         if each["kind"] == "Secret"
     }
     config_maps = {each["metadata"]["name"]: each["data"] for each in listed if each["kind"] == "ConfigMap"}
-    hosts = [each["metadata"]["name"] for each in listed if each["kind"] == "Service"]
+    services = [each["metadata"] for each in listed if each["kind"] == "Service"]
+    hosts = [host for each in services for host in (each["name"], f"{each['name']}.{each['namespace']}.svc")]
     return [
         Pod(
             name=each["metadata"]["name"],

@@ -12,7 +12,7 @@ values with all defaults, the port of its metrics, whether it calls the API, and
 {{- $all = append $all (dict "component" "worker" "values" $v.worker "port" 9408) -}}
 {{- end -}}
 {{- if $v.controller.enabled -}}
-{{- $all = append $all (dict "component" "controller" "values" $v.controller "port" 9401 "callsApi" true "callsKubernetes" $v.controller.kubernetes.enabled) -}}
+{{- $all = append $all (dict "component" "controller" "values" $v.controller "port" 9401 "callsApi" true "callsKubernetes" (or $v.controller.kubernetes.enabled $v.controller.customResources.enabled)) -}}
 {{- end -}}
 {{- if $v.agent.enabled -}}
 {{- range $row, $given := default (dict "" dict) $v.agent.rows -}}

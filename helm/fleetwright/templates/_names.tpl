@@ -67,7 +67,7 @@ labels:
 
 {{/* A component's Role, also in other namespaces; the hash separates releases of the same name in different namespaces. */}}
 {{- define "fleetwright.rightsName" -}}
-{{- printf "%s-%s-%s" (include "fleetwright.fullname" .root) (sha256sum .root.Release.Namespace | trunc 8) (join "-" (compact (list .component (default "" .entry)))) -}}
+{{- printf "%s-%s-%s" (include "fleetwright.fullname" .root) (sha256sum .root.Release.Namespace | trunc 8) (join "-" (compact (list .component (default "" .entry) (default "" .part)))) -}}
 {{- end -}}
 
 {{/* Binding of a component's Role or ClusterRole: adds "kind", and "namespace" of a Role. */}}
