@@ -113,7 +113,7 @@ async def test_mode_observe_reports_planned_and_applied_counts_and_writes_nothin
     status = await harness.status("chat")
     assert (status.phase, status.planned, status.changes) == (Phase.OBSERVED, {"B200": 3, "L4": 0}, ())
     assert {request.method for request in serve.requests} == {"GET"}
-    assert harness.counted("fleetwright_controller_writes_total", target="chat", kind="scale") is None
+    assert harness.counted("fleetwright_controller_writes_total", target="chat", kind="scale") == 0
 
 
 async def test_an_observe_only_controller_overrides_mode_apply(harness: Harness) -> None:
