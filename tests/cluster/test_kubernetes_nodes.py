@@ -179,15 +179,20 @@ def test_twenty_of_a_thousand_nodes_leave_and_return_within_their_budget(
     bad = names[::50]
     for name in bad:
         site.suspect(name)
-    with cordon_log(kube_api, site.nodes) as log, site.controller("--act", *PROBE):
+    shipped = ("--period-s", "2")  # progress must not wait for it
+    with cordon_log(kube_api, site.nodes) as log, site.controller("--act", *PROBE, *shipped, lease_s=15.0):
         cases = wait_for(
-            site.cases, lambda cases: sum(map(is_released, cases.values())) == 20, what="20 released nodes"
+            site.cases,
+            lambda cases: sum(map(is_released, cases.values())) == 20,
+            what="20 released nodes",
+            interval_s=0.5,
         )
     assert (log.ever, log.cordoned) == (set(bad), set())
     assert 1 < log.max_at_once <= 20
     begun, ended = min(case.opened_at for case in cases.values()), max(case.since for case in cases.values())
     taken_s = (ended - begun).total_seconds()
     record_property("taken_s", taken_s)
+    # More than two runnable processes per core leave too little of the machine for a bound of the time.
     is_busy = os.getloadavg()[0] > 2 * (os.cpu_count() or 1)
     assert taken_s < (PATIENCE_S if is_busy else 10.0)
 

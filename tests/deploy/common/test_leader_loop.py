@@ -104,6 +104,26 @@ async def test_a_slow_reconcile_does_not_delay_the_next_one_and_the_loop_stays_a
     await asyncio.wait([running])
 
 
+async def test_progress_starts_one_reconcile_before_the_period_is_over() -> None:
+    async def sleep(_seconds: float) -> None:
+        await asyncio.Event().wait()
+
+    work = Work()
+    work.go.set()
+    loop = loop_of(Lease(), work, Counts(), clock=Clock(sleep=sleep))
+    running = asyncio.create_task(loop.run())
+    for expected in (1, 2, 3):
+        async with asyncio.timeout(60.0):
+            while work.started < expected:
+                await asyncio.sleep(0)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert work.started == expected
+        loop.again.set()
+    running.cancel()
+    await asyncio.wait([running])
+
+
 async def test_nothing_is_reconciled_before_the_lease_was_requested() -> None:
     lease, work = Lease(was_requested=False), Work()
     periods = 0

@@ -225,6 +225,18 @@ async def test_a_failed_action_is_recorded_and_retried(site: Site) -> None:
     assert await site.round(controller) == ["drain id-b"]
 
 
+async def test_progress_starts_the_next_reconcile_at_once_and_a_failure_does_not(site: Site) -> None:
+    await site.suspect()
+    controller = site.controller()
+    site.cluster.refuses = {"drain"}
+    await site.round(controller)
+    for refuses, progress in (({"drain"}, False), (set[str](), True)):
+        controller._loop.again.clear()
+        site.cluster.refuses = refuses
+        assert await site.round(controller) == ["drain id-b"]
+        assert controller._loop.again.is_set() is progress
+
+
 async def both_hooks_at_once(site: Site, controller: RemediationController[ClusterSnapshot]) -> None:
     """Advance the case to the reconcile that runs two hooks."""
     await site.suspect()
