@@ -45,7 +45,11 @@ LEVELS = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, SETTINGS.horizon_quantile, 0.95, 0.98)
 FIRST_RULES = replace(SETTINGS, margin=0.02, band=0.05, patience=6)
 
 
-def run(part: str = REPORT) -> list[Row]:
+def run() -> list[Row]:
+    return parts(REPORT)
+
+
+def parts(part: str) -> list[Row]:
     return [{"trace": day.trace, "part": name} | row for day in days(part) for name, row in _parts(day, part)]
 
 

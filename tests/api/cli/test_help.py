@@ -108,6 +108,7 @@ def test_the_set_of_commands_is_complete() -> None:
         *("targets list", "targets show", "targets put", "targets set", "targets approve", "targets delete"),
         "targets table",
         *(f"planning-loops {verb}" for verb in ("list", "show", "put", "set", "delete", "status")),
+        *(f"stock {verb}" for verb in ("list", "show", "delete")),
         *("jobs list", "jobs show", "jobs watch", "jobs cancel"),
         *("events", "nodes", "freeze", "thaw", "controller plan"),
         *(
