@@ -56,7 +56,10 @@ kubectl() {
 }
 """
 WITHOUT_IMAGES = "make() { :; }\nbuildah() { :; }\n"
-VARIABLES = {"$namespace": "", "$target": ".*", "$row": ".*", "$job": ".*", "$__rate_interval": "30s", "$__range": "1h"}
+MATCHING_ALL = ("$target", "$row", "$job", "$server")
+VARIABLES = {"$namespace": "", "$usd_per_kwh": "0.1", "$__rate_interval": "30s", "$__range": "1h"} | dict.fromkeys(
+    MATCHING_ALL, ".*"
+)
 # What an installation without a target, a budget or a fault already shows.
 ANSWERED = {"API replicas", "Database", "Freeze", "Plans created", "Workers"}
 
