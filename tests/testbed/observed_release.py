@@ -29,6 +29,7 @@ from api.schemas.quarantine import Evaluation
 from api.schemas.targets import Mode, Phase, TargetSpec, TargetStatus
 from api.schemas.wanted import WantedCounts
 from api.server.examples import bodies
+from deploy.emulator.local_ray import SETTINGS
 from deploy.node_agent.schemas import CAPS_PATH
 from placement.request import PlacementRequest
 from tests.deploy.health_events.fake_scontrol import FakeScontrol
@@ -40,7 +41,7 @@ from tests.testbed.fault_bundles import node_diagnosis, report
 from tests.testbed.gpu_nodes import GpuNodes
 from tests.testbed.kube_api import KubeApi
 from tests.testbed.kueue import Kueue
-from tests.testbed.processes import LOOPBACK, Process, ProcessError, answers_ok, free_ports
+from tests.testbed.processes import LOOPBACK, Process, answers_ok, free_ports
 from tests.testbed.prometheus import Prometheus, running_prometheus
 from tests.testbed.server import ADMIN_TOKEN, Server, StartServer, running_servers
 from tests.testbed.waiting import wait_for
@@ -49,7 +50,13 @@ NAMESPACE: Final = "fleet"
 SCRAPED_EVERY: Final = "3s"  # a scrape that takes longer makes every gauge of its process stale until the next one
 PERIOD_S: Final = 2.0  # of the guard; forecasts are 20 periods ahead: 40 s
 START_S: Final = 300.0
-RAY_STARTS: Final = 4
+RAY_PORTS: Final = (
+    "dashboard-agent-listen-port",
+    "dashboard-agent-grpc-port",
+    "runtime-env-agent-port",
+    "metrics-export-port",
+    "ray-client-server-port",
+)
 PRIORITIES: Final = ("high", "low")
 METRICS: Final = ("--metrics-host", LOOPBACK, "--metrics-port")
 
@@ -224,27 +231,28 @@ def _start_router(release: Release, *, guard: str) -> None:
 def _start_remediation(release: Release) -> None:
     """Start a remediation controller on its own Ray.
 
-    Ray ends where one of its processes takes more than 15 seconds to start, which no setting changes; so it is tried
-    again on a loaded machine.
+    Ray waits 15 seconds for each of its agents to write a port that it may choose, and then ends.  Here the ports are
+    given, because an agent takes longer to start on a loaded machine.
     """
-    patience = {"RAY_gcs_server_port_wait_time_s": "240", "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "240"}
-    for attempt in range(RAY_STARTS):
-        (port,) = free_ports(1)
-        options = ["--address", "local", "--no-monitor", *METRICS, str(port)]
-        command: list[str | Path] = ["remediate", "run", *release.of_api, *options]
-        try:
-            release.start(f"remediation:{attempt}", *command, address=f"{LOOPBACK}:{port}", **patience)
-        except ProcessError:
-            if attempt == RAY_STARTS - 1:
-                raise
-        else:
-            return
+    ports = dict(zip(("port", *RAY_PORTS), free_ports(1 + len(RAY_PORTS)), strict=True))
+    argv: list[str | Path] = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"]
+    argv += ["--node-ip-address", LOOPBACK, "--include-dashboard", "false", "--num-cpus", "1"]
+    argv += ["--min-worker-port", "0", "--max-worker-port", "0"]  # any: else those below 20000, which may be in use
+    argv += [f"--{name}={port}" for name, port in ports.items()]
+    environment = {"PATH": os.environ["PATH"], "HOME": str(release.folder)} | SETTINGS
+    ray = Process.start(argv, name="ray", log_dir=release.folder, env=environment)
+    release.running.callback(ray.stop)
+    ray.wait_ready(lambda: "Ray runtime started." in ray.log_path.read_text(), timeout_s=START_S)
+    address = f"{LOOPBACK}:{free_ports(1)[0]}"
+    options = ["--address", f"{LOOPBACK}:{ports['port']}", "--no-monitor", *METRICS, address.split(":")[1]]
+    release.start("remediation", "remediate", "run", *release.of_api, *options, address=address, **SETTINGS)
 
 
 def _start_controllers(release: Release, kubeconfig: Path) -> None:
     """Start the controller, the power check of Kueue, a fault monitor and a forwarder to Slurm."""
     controller, power_check, monitor, forwarder = (f"{LOOPBACK}:{port}" for port in free_ports(4))
-    of_api, of_cluster = release.of_api, ["--kubeconfig", kubeconfig]
+    of_api = release.of_api
+    of_cluster: list[str | Path] = ["--kubeconfig", kubeconfig]
     # The controller reconciles once, so that it does not replace what `_report` reports; the stock ages meanwhile.
     options = ["--period-s", "3600", "--publish-stock", "prod", "--stock-stale-after-s", "86400", *METRICS]
     release.start(
