@@ -101,9 +101,14 @@ class PowerCheck:
         # Read last: nothing else admits workloads, so this state holds until the writes below.
         workloads = await self.cluster.workloads()
         self._forget(workloads)
-        usable = [check.metadata.name for check in checks if check.spec.parameters is None]
-        now_s = self.clock.now().timestamp()
-        queue = queue_of(workloads, checks=usable, model=model, places=self._places, now_s=now_s)
+        queue = queue_of(
+            workloads,
+            checks=[check.metadata.name for check in checks],
+            undecided={check.metadata.name for check in checks if check.spec.parameters is not None},
+            model=model,
+            places=self._places,
+            now_s=self.clock.now().timestamp(),
+        )
         decisions = decide(
             domains,
             self.file.rows,

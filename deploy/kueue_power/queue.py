@@ -9,7 +9,7 @@ Kueue resets a check when it evicts a workload.  It counts retries only of a che
 with a retry count has not drawn since.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from deploy.kueue_power.demand import Demand, DemandModel, UnknownDemandError
@@ -57,10 +57,12 @@ def queue_of(
     workloads: Sequence[Workload],
     *,
     checks: Sequence[str],
+    undecided: Collection[str] = (),
     model: DemandModel,
     places: Mapping[str, Place],  # by the uid of the workload
     now_s: float,
 ) -> PowerQueue:
+    """`undecided`: those of the checks that are not usable; their jobs draw power all the same."""
     running: list[RunningJob] = []
     waiting: list[Job] = []
     queued: dict[str, Queued] = {}
@@ -77,6 +79,8 @@ def queue_of(
         elif workload.has_quota and workload.evicted and check.retry_count is None and place is None:
             running.append(_leaving(workload, model))
         elif workload.has_quota and not workload.evicted and check.state is CheckState.PENDING:
+            if check.name in undecided:
+                continue
             try:
                 demand = model.of(workload)
             except UnknownDemandError as error:

@@ -136,6 +136,15 @@ def test_selectors_and_flavors_limit_the_rows(one: Workload, rows: set[str] | No
     assert MODEL.of(one).rows == rows
 
 
+def test_jobs_of_a_check_that_is_not_usable_draw_but_are_not_decided() -> None:
+    def of(one: Workload) -> PowerQueue:
+        return queue_of([one], checks=[CHECK], undecided=[CHECK], model=MODEL, places={}, now_s=0.0)
+
+    assert [job.demand_w for job in of(workload(check=ready("row-b", "1234.5"))).running] == [1234.5]
+    assert not of(workload()).queued
+    assert not of(workload()).waiting
+
+
 def test_an_admitted_workload_draws_the_watts_of_its_admission_on_its_row() -> None:
     stated = {"QuotaReserved": "True", "Admitted": "True"}
     one = workload(conditions=stated, check=ready("row-b", "1234.5"), maximumExecutionTimeSeconds=60)
