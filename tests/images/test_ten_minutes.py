@@ -56,10 +56,8 @@ kubectl() {
 }
 """
 WITHOUT_IMAGES = "make() { :; }\nbuildah() { :; }\n"
-MATCHING_ALL = ("$target", "$row", "$job", "$server")
-VARIABLES = {"$namespace": "", "$usd_per_kwh": "0.1", "$__rate_interval": "30s", "$__range": "1h"} | dict.fromkeys(
-    MATCHING_ALL, ".*"
-)
+# Every other variable of a dashboard is a pattern of labels.
+VARIABLES = {"namespace": "", "usd_per_kwh": "0.1", "ttft_slo": "1.0", "__rate_interval": "30s", "__range": "1h"}
 # What an installation without a target, a budget or a fault already shows.
 ANSWERED = {"API replicas", "Database", "Freeze", "Plans created", "Workers"}
 
@@ -171,6 +169,4 @@ def _answered(prometheus: Prometheus) -> set[str]:
 
 
 def _filled_in(expression: str) -> str:
-    for name, value in VARIABLES.items():
-        expression = expression.replace(name, value)
-    return expression
+    return re.sub(r"\$(\w+)", lambda found: VARIABLES.get(found[1], ".*"), expression)
