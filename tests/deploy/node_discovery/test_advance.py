@@ -4,11 +4,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from api.client import AsyncClient
 from deploy.common.clock import Clock
 from deploy.node_discovery.cached_list import ChangesServer
 from deploy.node_discovery.discovery import DiscoverySettings, NodeDiscovery
+from deploy.node_discovery.metrics import StockMetrics
 
 pytestmark = pytest.mark.anyio
 CLOCK = Clock(now=lambda: datetime(2026, 11, 21, tzinfo=UTC))
@@ -29,5 +31,8 @@ class OneItem(ChangesServer):
 async def test_an_object_of_an_unknown_form_fails_the_round_and_raises_nothing() -> None:
     server = OneItem({"metadata": {"labels": {}}})  # without a name
     async with AsyncClient("http://127.0.0.1:9", token=None) as api:
-        discovery = NodeDiscovery(server=server, api=api, settings=DiscoverySettings(stock="main"), clock=CLOCK)
+        metrics = StockMetrics(CollectorRegistry(), stock="main", now=CLOCK.now, holds=lambda: True)
+        discovery = NodeDiscovery(
+            server=server, api=api, settings=DiscoverySettings(stock="main"), clock=CLOCK, metrics=metrics
+        )
         assert await discovery.advance() is False
