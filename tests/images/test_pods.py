@@ -177,7 +177,7 @@ def test_the_acting_agent_ends_with_the_reason_on_a_node_without_a_driver(
 
 
 def _has_started_ray(process: Process) -> bool:
-    return "Local node IP" in process.log_tail()
+    return f"GCS at address {ADDRESS}:6379" in process.log_tail()
 
 
 def _container_pid(process: Process) -> int:
