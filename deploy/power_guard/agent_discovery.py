@@ -1,4 +1,4 @@
-"""Finds the agents of a row by the addresses of a headless Service, and their names by asking each for its telemetry.
+"""Finds the agents of a row by the addresses of a headless Service, and their names by the telemetry of each.
 
 A server is known by the name that its agent reports, whatever its address.  A server whose agent has left the Service
 stays in the row for `forget_s`: it may still draw power, so it counts with its worst case.

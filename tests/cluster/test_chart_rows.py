@@ -162,12 +162,12 @@ def test_with_everything_on_each_account_has_the_rights_it_needs_and_no_other(
     releases.run("install", "all", CHART, "--values", values)
     assert releases.accounts("all") == sorted(f"all-fleetwright-{name}" for name in ACCOUNTS)
 
-    asked = NEVER.union(*RIGHTS.values())
+    checked = NEVER.union(*RIGHTS.values())
     for account in ACCOUNTS:
-        granted = {right for right in asked if _may(releases, f"all-fleetwright-{account}", right)}
+        granted = {right for right in checked if _may(releases, f"all-fleetwright-{account}", right)}
         needed = RIGHTS.get(account, set())
         # A right everywhere includes the right in one namespace.
-        implied = {right for right in asked if (*right[:3], EVERYWHERE) in needed}
+        implied = {right for right in checked if (*right[:3], EVERYWHERE) in needed}
         assert granted == needed | implied, account
 
     releases.run("upgrade", "all", CHART, "--reuse-values")
