@@ -120,7 +120,7 @@ def test_make_check_asks_the_linter() -> None:
 
 
 def test_no_own_module_is_imported_by_a_string() -> None:
-    """import-linter cannot see such an import."""
+    """import-linter does not find such an import.  A worker preloads all modules with kernels, which its jobs import."""
     by_string = re.compile(rf"(?:import_module|__import__)\(\s*(?:f?[\"'](?:{'|'.join(PACKAGES)})\b|(?!\s*[\"']))")
     assert by_string.search('import_module("api.cli")')
     assert by_string.search("import_module(name)")
@@ -131,4 +131,4 @@ def test_no_own_module_is_imported_by_a_string() -> None:
         for path in (ROOT / package).rglob("*.py")
         if by_string.search(path.read_text())
     }
-    assert found == set()
+    assert found == {"api/jobs/preload.py"}

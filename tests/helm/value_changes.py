@@ -320,4 +320,12 @@ CHANGED_TOGETHER = {
     "api.enabled": ELSEWHERE,
     "agent.enabled": {**POSTGRES, "agent.enabled": False, "powerGuardDefaults.agents.service": "agents.ml.svc"},
     "database.type": POSTGRES,  # it needs the name of a Secret
+    # Permissions need an account of their own.
+    **{
+        f"{component}.serviceAccount.create": {
+            f"{component}.serviceAccount.create": False,
+            f"{component}.serviceAccount.name": "other",
+        }
+        for component in ("agent", "kueuePower")
+    },
 }

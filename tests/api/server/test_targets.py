@@ -21,7 +21,15 @@ GROUPS = {"kind": "ray_cluster", "namespace": "ml", "cluster": "chat", "groups":
 SCALED = {
     "kind": "kubernetes_scale",
     "namespace": "ml",
-    "objects": {"H100": {"api_version": "apps/v1", "kind": "StatefulSet", "name": "chat"}},
+    "objects": {
+        "H100": {
+            "api_version": "apps/v1",
+            "kind": "StatefulSet",
+            "name": "chat",
+            "replicas_field": None,
+            "pod_labels": {},
+        },
+    },
     "drain": {"metrics_port": 8000, "max_wait_s": 600.0},
 }
 RUN = {"kind": "ray_train", "run": "tune-7", "gpu": "H100", "workers_per_replica": 4}
