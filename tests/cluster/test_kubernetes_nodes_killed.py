@@ -89,10 +89,15 @@ class Relay:
         self.running.append((number, process))
 
     def wait_for_leader(self) -> None:
-        """Wait until the first one leads."""
-        number, process = self.running[0]
-        path = f"/api-{number}/v1/faults/quarantine/evaluations"
-        wait_for(lambda: any(each.path == path for each in self.gate.passed), what=f"reconcile of {process.name}")
+        """Wait until one of them reconciles, and put it first."""
+        begun = len(self.gate.passed)
+
+        def leading() -> list[int]:
+            paths = {each.path for each in self.gate.passed[begun:]}
+            return [number for number, _ in self.running if f"/api-{number}/v1/faults/quarantine/evaluations" in paths]
+
+        (leader,) = wait_for(leading, what="reconcile of a remediation controller")
+        self.running.sort(key=lambda each: each[0] != leader)
 
     def kill_leader(self) -> None:
         _number, process = self.running.pop(0)
