@@ -120,7 +120,7 @@ def test_make_check_asks_the_linter() -> None:
 
 
 def test_no_own_module_is_imported_by_a_string() -> None:
-    """import-linter does not find such an import.  A worker preloads all modules with kernels, which its jobs import."""
+    """import-linter does not find such an import.  A worker preloads the modules with kernels, which jobs import."""
     by_string = re.compile(rf"(?:import_module|__import__)\(\s*(?:f?[\"'](?:{'|'.join(PACKAGES)})\b|(?!\s*[\"']))")
     assert by_string.search('import_module("api.cli")')
     assert by_string.search("import_module(name)")
