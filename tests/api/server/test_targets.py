@@ -27,7 +27,7 @@ SCALED = {
             "kind": "StatefulSet",
             "name": "chat",
             "replicas_field": None,
-            "pod_labels": {},
+            "pod_labels": None,
         },
     },
     "drain": {"metrics_port": 8000, "max_wait_s": 600.0},
