@@ -92,6 +92,7 @@ class NodeActor:
         self._gpus: GpuNode | None = None
         self._message: str | None = None
         self._contact_s = time.monotonic()
+        self._closed = threading.Event()
         threading.Thread(target=self._end_when_orphaned, name="orphan", daemon=True).start()
 
     def tend(self, payload: dict[str, Any]) -> dict[str, Any]:
@@ -102,6 +103,8 @@ class NodeActor:
         return self._report(config).model_dump(mode="json")
 
     def close(self) -> None:
+        """End the work; the process stays."""
+        self._closed.set()
         if self._recording is not None:
             self._recording.close()
             self._recording = None
@@ -152,7 +155,8 @@ class NodeActor:
 
     def _end_when_orphaned(self) -> None:
         while time.monotonic() - self._contact_s < ORPHANED_S:
-            time.sleep(CHECK_S)
+            if self._closed.wait(CHECK_S):
+                return
         self.close()
         os._exit(0)
 

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,13 @@ def test_the_node_actor_reports_its_node_and_keeps_polling(node_actor: NodeActor
     assert (first.node_id, first.node_name, first.index, first.pid) == ("a0", "gpu-1", 4, os.getpid())
     wait_for(lambda: report_of(node_actor, config).polls, lambda polls: polls > first.polls, what="polls")
     assert report_of(node_actor, config).message is None
+
+
+def test_a_closed_node_actor_does_not_end_its_process_later(node_actor: NodeActor) -> None:
+    (waiting,) = (each for each in threading.enumerate() if each.name == "orphan")
+    node_actor.close()
+    waiting.join(timeout=5.0)
+    assert not waiting.is_alive()
 
 
 def test_observations_are_recorded_into_a_folder(node_actor: NodeActor, tmp_path: Path) -> None:
