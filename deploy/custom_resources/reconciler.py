@@ -29,7 +29,7 @@ from api.schemas.projects import PROJECT_HEADER
 from api.schemas.targets import Freeze, Target, TargetSpec, TargetStatus
 from deploy.common.clock import Clock
 from deploy.common.errors import ActuationError
-from deploy.common.kubernetes_client import Kubernetes
+from deploy.common.kubernetes_client import Kubernetes, listed
 from deploy.common.kubernetes_objects import parsed
 from deploy.common.leader_election import Leadership
 from deploy.common.leader_loop import attempt
@@ -42,8 +42,6 @@ from planner.request import PlanRequest
 
 log = structlog.get_logger()
 
-PAGE: Final = 500
-MAX_PAGES: Final = 20
 TIMEOUT_S: Final = 120.0
 T = TypeVar("T")
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -110,7 +108,8 @@ class CustomResources:
         if wanted.metadata.deletion_timestamp is not None:
             await self._delete(wanted)
             return
-        await self._set_finalizer(wanted, on=wanted.spec.deletion_policy is DeletionPolicy.DELETE)
+        if not self.observe_only:
+            await self._set_finalizer(wanted, on=wanted.spec.deletion_policy is DeletionPolicy.DELETE)
         stored: Target | None = None
         report: TargetStatus | None = None
         digest = wanted.status.digest
@@ -259,17 +258,9 @@ class CustomResources:
             return
         await self.kubernetes.patch(f"{wanted.path}/status", {"status": status})
 
-    async def _items(self, plural: str) -> AsyncIterator[Mapping[str, Any]]:
+    def _items(self, plural: str) -> AsyncIterator[Mapping[str, Any]]:
         within = "" if self.namespace is None else f"/namespaces/{self.namespace}"
-        following: dict[str, str] = {}
-        for _page in range(MAX_PAGES):
-            listed = await self.kubernetes.get(f"{API}{within}/{plural}", limit=str(PAGE), **following)
-            for item in listed["items"]:
-                yield item
-            if not (after := listed["metadata"].get("continue")):
-                return
-            following = {"continue": after}
-        raise ActuationError(f"{plural}: more than {PAGE * MAX_PAGES:,} objects")
+        return listed(self.kubernetes, f"{API}{within}/{plural}")
 
 
 def _valid(model: type[ModelT], document: Mapping[str, Any]) -> ModelT:

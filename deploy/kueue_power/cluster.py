@@ -1,18 +1,16 @@
 """Kueue's objects in a cluster: what the power check reads and writes there."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
 from deploy.common.errors import ActuationError, OvertakenError
-from deploy.common.kubernetes_client import Kubernetes, RefusedError
+from deploy.common.kubernetes_client import Kubernetes, RefusedError, listed
 from deploy.common.kubernetes_objects import parsed
 from deploy.kueue_power.workloads import API, CONTROLLER, AdmissionCheck, ResourceFlavor, Workload
 from deploy.kueue_power.writes import state_patch
 
-PAGE: Final = 500
-MAX_PAGES: Final = 200
 # A JSON patch whose test fails is invalid; a merge patch with another version conflicts.
 OVERTAKEN: Final = frozenset((HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.NOT_FOUND))
 
@@ -23,16 +21,16 @@ class KueueCluster:
 
     async def checks(self) -> list[AdmissionCheck]:
         """Return the admission checks that name this controller."""
-        found = [parsed(AdmissionCheck, item) async for item in self._items("admissionchecks")]
+        found = [parsed(AdmissionCheck, item) async for item in listed(self.kubernetes, f"{API}/admissionchecks")]
         return [each for each in found if each.spec.controller_name == CONTROLLER]
 
     async def flavors(self) -> dict[str, Mapping[str, str]]:
         """Return the node labels of each resource flavor."""
-        found = [parsed(ResourceFlavor, item) async for item in self._items("resourceflavors")]
+        found = [parsed(ResourceFlavor, item) async for item in listed(self.kubernetes, f"{API}/resourceflavors")]
         return {each.metadata.name: each.spec.node_labels for each in found}
 
     async def workloads(self) -> list[Workload]:
-        return [parsed(Workload, item) async for item in self._items("workloads")]
+        return [parsed(Workload, item) async for item in listed(self.kubernetes, f"{API}/workloads")]
 
     async def set_state(self, workload: Workload, at: int, state: Mapping[str, Any]) -> None:
         """Set the state of a check.  Raise OvertakenError if the workload changed since it was read."""
@@ -46,21 +44,6 @@ class KueueCluster:
             await self.kubernetes.patch(f"{API}/admissionchecks/{check.metadata.name}/status", patch)
         except RefusedError as error:
             raise _overtaken(error, check.metadata.name) from error
-
-    async def _items(self, plural: str) -> AsyncIterator[Any]:
-        path, following = f"{API}/{plural}", dict[str, str]()
-        for _page in range(MAX_PAGES):
-            listed = await self.kubernetes.get(path, limit=str(PAGE), **following)
-            try:
-                items, after = listed["items"], listed["metadata"].get("continue")
-            except (KeyError, TypeError, AttributeError) as error:
-                raise ActuationError(f"{path} is no list: {error!r}") from error
-            for item in items:
-                yield item
-            if not after:
-                return
-            following = {"continue": after}
-        raise ActuationError(f"{path} has more than {PAGE * MAX_PAGES:,} objects")
 
 
 def _overtaken(error: RefusedError, name: str) -> ActuationError:

@@ -91,7 +91,8 @@ class Stock(Frozen):
         return max(0.0, (now - self.observed_at).total_seconds())
 
     def is_stale(self, now: datetime) -> bool:
-        return self.age_s(now) > self.stale_after_s
+        """Whether the observation is too old, or so far in the future that its age is unknown."""
+        return self.age_s(now) > self.stale_after_s or (self.observed_at - now).total_seconds() > self.stale_after_s
 
     def matching(self, *, gpu: str, region: str, zone: str | None, pool: str | None) -> tuple[StockEntry, ...]:
         """The entries that an offer draws on.  A property that an entry does not state matches every offer."""

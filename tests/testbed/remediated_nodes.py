@@ -139,12 +139,12 @@ def node_site(kube_api: KubeApi, nodes: GpuNodes, folder: Path) -> Iterator[Node
             f"sqlite+aiosqlite:///{folder}/fleetwright.db", "--no-controller"
         )
         service = stack.enter_context(Client(server.url, token=ADMIN_TOKEN))
-        kubeconfig = stack.enter_context(least_rights(kube_api, nodes.pool))
+        kubeconfig = stack.enter_context(account_with_rights(kube_api, nodes.pool))
         yield NodeSite(client=service, url=server.url, nodes=nodes, kubeconfig=kubeconfig, folder=folder)
 
 
 @contextmanager
-def least_rights(kube_api: KubeApi, name: str) -> Iterator[Path]:
+def account_with_rights(kube_api: KubeApi, name: str) -> Iterator[Path]:
     """Yield the kubeconfig of an account that has the rights of the controller, and no more."""
     account = {"kind": "ServiceAccount", "namespace": "default", "name": name}
     group = "rbac.authorization.k8s.io"

@@ -74,4 +74,6 @@ def test_a_stock_is_stale_after_its_limit() -> None:
     found = stock(entry(8))
     assert not found.is_stale(NOW + timedelta(seconds=300))
     assert found.is_stale(NOW + timedelta(seconds=301))
+    assert not found.is_stale(NOW - timedelta(seconds=300))
+    assert found.is_stale(NOW - timedelta(seconds=301)), "its age is unknown"
     assert found.age_s(NOW - timedelta(seconds=9)) == 0.0, "an observation of another clock, in the future"
